@@ -42,6 +42,10 @@ impl Exits {
         self.row(row, layer)["kinds"][kind].as_f64().unwrap()
     }
 
+    fn total(&self, row: &str, layer: &str) -> f64 {
+        self.row(row, layer)["total"].as_f64().unwrap()
+    }
+
     fn least(&self, row: &str, layer: &str) -> f64 {
         self.row(row, layer)["least"].as_f64().unwrap()
     }
@@ -51,7 +55,7 @@ impl Exits {
         let kinds = self.row(row, layer)["kinds"].as_object().unwrap();
         let kinds = kinds
             .iter()
-            .filter(|(kind, _)| !["interrupt", "timer", "memory"].contains(&kind.as_str()));
+            .filter(|(kind, _)| !["interrupt", "timer", "halt", "memory"].contains(&kind.as_str()));
         kinds.map(|(_, count)| count.as_f64().unwrap()).sum()
     }
 
@@ -98,7 +102,7 @@ fn no_row_has_more_exits_with_the_layer() {
     let exits = Exits::count(&mut host, "", 600);
     exits.check(&["none", "native"]);
     for other in ["none", "native"] {
-        let (with, without) = (exits.least("contend", "kvm"), exits.least("contend", other));
+        let (with, without) = (exits.total("contend", "kvm"), exits.total("contend", other));
         assert!(with < without, "contended locks, {other}");
         for row in [
             "idle",
@@ -111,7 +115,13 @@ fn no_row_has_more_exits_with_the_layer() {
             "flush",
         ] {
             let (with, without) = (exits.timeless(row, "kvm"), exits.timeless(row, other));
-            assert!(with <= without * 1.25 + 0.05, "{row}, {other}");
+            // What the guest's kernel does besides, in a second or in an operation.
+            let besides = if exits.row(row, other)["operations"].as_u64() <= Some(2) {
+                10.0
+            } else {
+                0.1
+            };
+            assert!(with <= without * 1.25 + besides, "{row}, {other}");
         }
     }
 }
