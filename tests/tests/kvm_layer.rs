@@ -9,8 +9,6 @@ use paravane_tests::planted::Planted;
 use paravane_tests::source_root;
 use std::fs;
 
-/// All of the suite, at more vCPUs: for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
 /// What QEMU's emulation of SVM does not tell KVM before version 8.1.
 const UNEMULATED: &str = "cpu.set_xcr.changes";
 /// The tests of calls that are the layer's own.
@@ -53,6 +51,7 @@ fn passes(host: &mut KvmHost, before: &str, words: &str, seconds: u64) {
     assert!(good(&output), "{words}: {output}");
 }
 
+/// What is the layer's own. `kvm_emulated.rs` runs all of the suite.
 #[test]
 fn the_suite_passes() {
     let mut host = Parts::new(2).start();
@@ -60,11 +59,6 @@ fn the_suite_passes() {
         for test in OWN {
             let words = format!("--layer {layer} --cpus 2 --filter {test}");
             passes(&mut host, "", &words, 60);
-        }
-    }
-    if std::env::var_os(LONG).is_some() {
-        for cpus in [1, 2, 4] {
-            passes(&mut host, "", &format!("--layer kvm --cpus {cpus}"), 400);
         }
     }
 }
