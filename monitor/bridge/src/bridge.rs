@@ -7,6 +7,7 @@ use crate::console::Console;
 use crate::disk::{Attached, Disk};
 use crate::far::Far;
 use crate::memory::{Guest, Range};
+use crate::model::Model;
 use crate::presence::Presence;
 use crate::stack::{self, Stack};
 use crate::tap::Tap;
@@ -15,7 +16,7 @@ use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::{Line, Machine, OwnDevice, Page, Waker};
 use paravane_vbus::{
-    ConnectionId, Credentials, Device, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name,
+    ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name,
     Notify, Vbus, limits,
 };
 use paravane_vbus_shm::layout::{self, Bridge as Registers};
@@ -33,13 +34,6 @@ const BUDGET: u32 = 128;
 /// Most bytes of a call's argument and result.
 const DATA: usize = 1024;
 const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);
-
-/// How long a device looks for work by itself, in microseconds.
-const POLL_STACK: &str = "60";
-const POLL_FAR: &str = "30";
-const POLL_TAP: &str = "0";
-const POLL_DISK: &str = "0";
-const POLL_CONSOLE: &str = "0";
 
 const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
 const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
@@ -63,15 +57,6 @@ struct Host {
     page: Page,
     line: Arc<dyn Line>,
     counters: Arc<Counters>,
-}
-
-/// A device that is not on the bus yet.
-enum Model {
-    Stack(Box<Stack>),
-    Far(Box<Far>),
-    Tap(Box<Tap>),
-    Disk(Box<Disk>),
-    Console(Box<Console>),
 }
 
 /// A bridge of a machine, with one device.
@@ -188,29 +173,10 @@ impl Bridge {
 
     /// Adds the device to the bus, once.
     fn add_device(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let (class, device, poll): (_, Box<dyn Device>, _) = match self.model.take() {
-            None => return Ok(()),
-            Some(Model::Stack(mut card)) => {
-                card.start(waker);
-                ("venet-user", card, POLL_STACK)
-            }
-            Some(Model::Far(mut card)) => {
-                card.start(waker)?;
-                ("venet-bus", card, POLL_FAR)
-            }
-            Some(Model::Tap(mut card)) => {
-                card.start(waker);
-                ("venet-tap", card, POLL_TAP)
-            }
-            Some(Model::Disk(mut disk)) => {
-                disk.start(waker);
-                ("vblk", disk, POLL_DISK)
-            }
-            Some(Model::Console(mut console)) => {
-                console.start(waker);
-                ("vconsole", console, POLL_CONSOLE)
-            }
+        let Some(model) = self.model.take() else {
+            return Ok(());
         };
+        let (class, device, poll) = model.start(waker)?;
         let poll = [("poll-us".to_string(), poll.to_string())];
         self.vbus.add_device(&self.device, class, device, &poll)?;
         self.vbus.link(&self.bus, &self.device)?;

@@ -30,6 +30,7 @@ mod join;
 mod looks;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
+mod model;
 mod offload;
 mod presence;
 mod stack;

@@ -34,8 +34,8 @@ impl Fault {
 /// A fault that needs luck is found in one of so many runs.
 const TRIES: usize = 16;
 
-/// Seconds after which a run of one test hangs: it takes less than one, many times as much on a busy
-/// host.
+/// Seconds after which a run of one test hangs: it takes less than one, many times as much where
+/// the host is busy.
 const HANG: &str = "25";
 
 /// The one test of the list that looks at the end of the machine: the suite cannot.

@@ -76,7 +76,7 @@ impl Trace {
         self.number
     }
 
-    /// What has been counted since the last call, by threads with these ids. If the program has made
+    /// What has been counted since the last call, by threads with these ids. If the program made
     /// a mark at the end, its exit is the last, and left out.
     ///
     /// # Errors
