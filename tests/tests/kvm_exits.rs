@@ -74,21 +74,20 @@ impl Exits {
             assert!(with > 0.5 && with * 2.0 < without, "interrupts, {other}");
             let (with, without) = (self.least("flush", "kvm"), self.least("flush", other));
             assert!(with * 4.0 < without, "flushes, {other}");
-            assert!(self.kind("delay", other, "io_delay") >= 100.0, "{other}");
-            assert!(self.least("lock", other) < 1e-9, "{other}");
         }
-        assert!(self.kind("delay", "kvm", "io_delay") < 1e-9);
-        assert!(self.least("lock", "kvm") < 1e-9);
+        // A tick may come in between.
+        for kind in ["kick", "yield", "pause"] {
+            assert!(self.kind("lock", "kvm", kind) < 1e-9, "{kind}");
+        }
     }
 }
 
-/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted, I/O delays; and locks
-/// without contention make no exit.
+/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted; and locks without contention
+/// make no hypercall.
 #[test]
 fn the_layer_saves_exits() {
     let mut host = Parts::new(2).with_linux().start();
-    let words = "--quick --rounds 2 --layer native --layer kvm --row boot --row ipi --row lock \
-                 --row flush --row delay";
+    let words = "--quick --layer native --layer kvm --row boot --row ipi --row lock --row flush";
     Exits::count(&mut host, words, 120).check(&["native"]);
     // Nothing is left in the host's trace.
     assert_eq!(host.ok("ls /sys/kernel/tracing/instances", 10), "");
@@ -101,6 +100,16 @@ fn no_row_has_more_exits_with_the_layer() {
     let mut host = Parts::new(2).with_linux().start();
     let exits = Exits::count(&mut host, "", 600);
     exits.check(&["none", "native"]);
+    for layer in ["none", "native", "kvm"] {
+        let delays = exits.kind("delay", layer, "io_delay");
+        assert_eq!(
+            delays < 1e-9,
+            layer == "kvm",
+            "{layer}: {delays} I/O delays"
+        );
+        // Of several rounds one has no tick.
+        assert!(exits.least("lock", layer) < 1e-9, "{layer}: locks");
+    }
     for other in ["none", "native"] {
         let (with, without) = (exits.total("contend", "kvm"), exits.total("contend", other));
         assert!(with < without, "contended locks, {other}");
