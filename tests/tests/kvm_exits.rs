@@ -82,8 +82,8 @@ impl Exits {
     }
 }
 
-/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted; and locks without contention
-/// make no hypercall.
+/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted; and locks without
+/// contention make no hypercall.
 #[test]
 fn the_layer_saves_exits() {
     let mut host = Parts::new(2).with_linux().start();

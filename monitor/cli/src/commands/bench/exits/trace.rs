@@ -76,8 +76,8 @@ impl Trace {
         self.number
     }
 
-    /// What has been counted since the last call, by threads with these ids. If the program made
-    /// a mark at the end, its exit is the last, and left out.
+    /// What has been counted since the last call, by threads with these ids. If the program made a
+    /// mark at the end, its exit is the last, and left out.
     ///
     /// # Errors
     /// The kernel has lost counts, or there is no mark where one should be.
