@@ -85,6 +85,7 @@ impl Exits {
 /// Ends of interrupts, interrupts, flushes of a vCPU that is preempted; and locks without
 /// contention make no hypercall.
 #[test]
+#[ignore = "half a minute on an idle host: make test-release"]
 fn the_layer_saves_exits() {
     let mut host = Parts::new(2).with_linux().start();
     let words = "--quick --layer native --layer kvm --row boot --row ipi --row lock --row flush";

@@ -16,8 +16,8 @@ use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::{Line, Machine, OwnDevice, Page, Waker};
 use paravane_vbus::{
-    ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name,
-    Notify, Vbus, limits,
+    ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Notify,
+    Vbus, limits,
 };
 use paravane_vbus_shm::layout::{self, Bridge as Registers};
 use paravane_vbus_shm::memory::size;
