@@ -41,6 +41,18 @@ all_have_results() {
 	[ "$(grep -c '^test result: FAILED' "$1")" -eq "$(grep -c '^    `-p .*`$' "$1")" ]
 }
 
+# passes_alone SELECT NAME ARGUMENT...: runs one test. A name that no program knows has not passed.
+passes_alone() {
+	local select=$1 name=$2 output status=0
+	shift 2
+	# shellcheck disable=SC2086 # Several arguments.
+	output=$(cargo test --locked $select "$@" -- --include-ignored --exact "$name" \
+		</dev/null 2>&1) || status=$?
+	printf '%s\n' "$output" >&2
+	[ $status -eq 0 ] &&
+		[ "$(awk '/^test result: ok/ { p += $4 } END { print p + 0 }' <<<"$output")" -eq 1 ]
+}
+
 # failed_again LOG FAILED ARGUMENT...: runs each test that LOG says has failed again, with nothing
 # beside it, and prints how many have failed for good; cargo test gets the arguments. Timing on a
 # busy host makes a test unsteady, which is a fault of the test: it is named, and more than a few
@@ -50,16 +62,14 @@ failed_again() {
 	shift 2
 	names=$(failed_tests "$log")
 	if [ "$failed" -eq 0 ] || [ "$failed" -gt "$unsteady_at_most" ] ||
-		[ "$(wc -l <<<"$names")" -ne "$failed" ] || grep -q $'^-\t' <<<"$names"; then
+		[ "$(grep -c . <<<"$names")" -ne "$failed" ] || grep -q $'^-\t' <<<"$names"; then
 		sed 's/^[^\t]*\t/==> failed: /' <<<"$names" >&2
 		echo "$failed"
 		return
 	fi
 	while IFS=$'\t' read -r select name; do
 		say "again, alone: $name"
-		# shellcheck disable=SC2086 # Several arguments.
-		if cargo test --locked $select "$@" -- --include-ignored --exact "$name" \
-			</dev/null >&2; then
+		if passes_alone "$select" "$name" "$@"; then
 			say "unsteady: $name failed beside other tests and passed alone"
 		else
 			say "failed: $name"

@@ -29,7 +29,9 @@ fn script(log: &str, more: &str) -> Run {
     let cargo = folder.path().join("cargo");
     fs::write(
         &cargo,
-        "#!/bin/sh\necho \"cargo $*\"\ncase $* in *steady*) exit 0 ;; esac\nexit 101\n",
+        "#!/bin/sh\necho \"cargo $*\" >&2\ncase $* in\n\
+         *steady*) echo 'test result: ok. 1 passed; 0 failed'; exit 0 ;;\n\
+         *unknown*) echo 'test result: ok. 0 passed; 0 failed'; exit 0 ;;\nesac\nexit 101\n",
     )
     .unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
@@ -72,6 +74,16 @@ fn what_has_no_name_has_failed() {
         assert_eq!((run.code, run.stdout.as_str()), (0, expected), "{run:?}");
         assert!(!run.stderr.contains("cargo test"), "{run:?}");
     }
+    // Output of another process has cut the line with the name.
+    let cut =
+        "test sums::adds ... noise FAILED\ntest sums::\ntest result: FAILED. 0 passed; 1 failed;\n";
+    let run = script(cut, "failed_again \"$log\" 1");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "1\n"), "{run:?}");
+    assert!(!run.stderr.contains("cargo test"), "{run:?}");
+    // No program has a test of that name.
+    let unknown = TWO.replace("sums::steady", "sums::unknown");
+    let run = script(&unknown, "failed_again \"$log\" 2");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "2\n"), "{run:?}");
     // A test in documentation.
     let documentation = "   Doc-tests paravane_abi\ntest abi/src/lib.rs - (line 3) ... FAILED\n";
     let run = script(documentation, "failed_again \"$log\" 1");
