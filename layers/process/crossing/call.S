@@ -84,7 +84,8 @@ ENTRY(ph_primitive)
  * A return from a call (ph_tail), while an interrupt can be delivered. All registers are as the
  * caller gets them. Comes back to the tail with the stack of the interrupt's gate, whose address is
  * on top; with the same stack if nothing is to be delivered; or takes the tail's signal, for what
- * needs all registers. The flag is off in a gate, so the tail does not come here again from there.
+ * needs all registers. The flag is off in an interrupt gate, so the tail does not come here
+ * again from there; in a trap gate only for an interrupt of a higher class.
  */
 	.globl	ph_deliver
 ph_deliver:

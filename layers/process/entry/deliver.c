@@ -25,15 +25,22 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		force(v, FORCE_EVENT);
 }
 
-bool deliver_pending(struct vcpu *v, struct host_registers *regs)
+/* What was noted for calls that do not know their vCPU is delivered now. */
+static void any_pending_done(const struct vcpu *v)
 {
-	u32 pending;
 	u64 bit = 1ULL << thread_of(v)->number;
-	bool entered = false;
-	int vector;
 
 	if (__atomic_load_n(&ph_any_pending, __ATOMIC_RELAXED) & bit)
 		__atomic_fetch_and(&ph_any_pending, ~bit, __ATOMIC_SEQ_CST);
+}
+
+bool deliver_pending(struct vcpu *v, struct host_registers *regs)
+{
+	u32 pending;
+	bool entered = false;
+	int vector;
+
+	any_pending_done(v);
 	irq_refresh(v);
 	if (READ_ONCE(v->s.pending) & PHV_PENDING_DEBUG)
 		debug_stop(v, regs, PHV_STOP_ASKED);
@@ -71,8 +78,11 @@ u64 deliver_at_return(struct vcpu *v, u64 flags)
 	struct host_registers regs = {};
 	int vector;
 
+	any_pending_done(v);
 	irq_refresh(v);
-	if ((FAST(v, F_FORCE) & FORCE_EVENT) || v->debug_step || v->debug_resumed)
+	/* The gate gets the flags that the processor has here, and must not get these. */
+	if ((FAST(v, F_FORCE) & FORCE_EVENT) || v->debug_step || v->debug_resumed ||
+	    (flags & (FLAG_NT | FLAG_AC | FLAG_TF)))
 		return 0;
 	vector = irq_next(v);
 	if (vector < 0)

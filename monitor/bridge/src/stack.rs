@@ -156,7 +156,8 @@ impl Stack {
     /// to do at once.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
         self.network.look_at_clock();
-        let looks = std::mem::take(&mut self.reported) || self.looks.for_answer();
+        // While it looks, for whatever, its file may not be armed.
+        let looks = std::mem::take(&mut self.reported) || self.looks.on();
         let reports = looks && self.network.look();
         let (mut taken, mut emptied) = (0, false);
         let mut given = 0;
@@ -187,7 +188,10 @@ impl Stack {
         let more = self.network.serve(&mut room);
         given += room.given;
         room.broken.map_or(Ok(()), Err)?;
-        let more = more || reports || (full && self.network.takes()) || !(emptied || full);
+        let unfinished = !(emptied || full);
+        // A guest that always has more must not keep the host's frames waiting.
+        self.reported |= unfinished;
+        let more = more || reports || (full && self.network.takes()) || unfinished;
         if self.looks.on() {
             self.looked += 1;
         }
@@ -288,11 +292,11 @@ impl Device for Stack {
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
-        self.looks.rested(Instant::now());
         let full = !self.network.takes();
         if self.port.rest(full) {
             return true;
         }
+        self.looks.rested(Instant::now());
         self.arm(true);
         false
     }
