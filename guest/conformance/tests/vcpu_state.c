@@ -89,7 +89,8 @@ static void restore(void *argument)
 	CHECK_RESULT(vmi.time_cancel_alarm(VMI_TIME_AVAILABLE), 1);
 }
 
-TEST(vcpu_state_carried, "smp.vcpu_state.carried", 2, 0, SMP_VCPU_STATE)
+TEST(vcpu_state_carried, "smp.vcpu_state.carried", 2, 0, SMP_VCPU_STATE, LOCK_KICK, LOCK_PENDING,
+     TIME_SET_ALARM, TIME_CANCEL_ALARM)
 {
 	u32 i;
 
