@@ -136,10 +136,14 @@ impl<R, D> Drop for Pool<R, D> {
             self.shared.leave.store(true, Ordering::SeqCst);
         }
         self.shared.work_came.notify_all();
+        let mut died = false;
         for thread in self.threads.drain(..) {
             // A thread that panicked has printed its message.
-            let _ = thread.join();
+            died |= thread.join().is_err();
         }
+        // Tests must fail of it; a user's machine goes on.
+        let unseen = died && !std::thread::panicking();
+        debug_assert!(!unseen, "a worker has panicked");
     }
 }
 
@@ -185,6 +189,7 @@ fn run<R, D>(shared: &Shared<R, D>) {
 mod tests {
     use super::super::reactor::{Reactor, Wake};
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
@@ -252,5 +257,7 @@ mod tests {
         assert!(!time.timed_out());
         assert_eq!(pool.done(), [4]);
         pool.clear();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(pool)));
+        assert_eq!(dropped.is_err(), cfg!(debug_assertions));
     }
 }
