@@ -6,7 +6,7 @@
 use crate::card::word;
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
 use crate::{Bridge, Console, Stack};
-use paravane_devices::OwnDevice;
+use paravane_devices::{Memory, OwnDevice};
 use paravane_fuzz::{Input, fuzz};
 use paravane_net::user::{Config, Network};
 use paravane_vbus_shm::layout;
@@ -89,7 +89,7 @@ fn play(bytes: &[u8]) {
         (bridge, Some(host))
     };
     let mut guest = Guest::new(bridge);
-    let canary = Canary::new(&guest);
+    let canary = Canary::new(&guest.memory);
     if begin & 3 != 0 {
         let caps = u64::from(input.u8() & 7);
         if host.is_some() {
@@ -111,7 +111,7 @@ fn play(bytes: &[u8]) {
             kind => step(&mut guest, &mut input, kind),
         }
     }
-    canary.check(&guest);
+    canary.check(&guest.memory);
 }
 
 /// Bytes that nobody writes.
@@ -119,18 +119,18 @@ pub struct Canary([u8; CANARY_SIZE]);
 
 impl Canary {
     /// Before the first step.
-    pub fn new(guest: &Guest) -> Self {
+    pub fn new(memory: &Memory) -> Self {
         let canary = Canary([0xc5; CANARY_SIZE]);
         let at = GuestAddress(CANARY);
-        guest.memory.write_slice(&canary.0, at).unwrap();
+        memory.write_slice(&canary.0, at).unwrap();
         canary
     }
 
     /// After the last one.
-    pub fn check(&self, guest: &Guest) {
+    pub fn check(&self, memory: &Memory) {
         let mut found = [0; CANARY_SIZE];
         let at = GuestAddress(CANARY);
-        guest.memory.read_slice(&mut found, at).unwrap();
+        memory.read_slice(&mut found, at).unwrap();
         assert!(found == self.0, "written where no buffer lies");
     }
 }
