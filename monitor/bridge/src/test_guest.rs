@@ -27,6 +27,9 @@ pub const RINGS: u64 = 0x10000;
 pub const BUFFERS: u64 = 0x100000;
 /// Descriptors of a queue.
 pub const COUNT: u32 = 16;
+/// Buffers of a queue, each of a page. They are used in turn.
+const PLACES: u64 = 128;
+const _: () = assert!(PLACES > COUNT as u64);
 
 /// Counts interrupts.
 #[derive(Default)]
@@ -63,6 +66,15 @@ pub struct Ring {
     /// Its first buffer.
     buffers: u64,
     next: u64,
+}
+
+impl Ring {
+    /// The address of the next buffer.
+    fn place(&mut self) -> u64 {
+        let ptr = self.buffers + self.next % PLACES * 0x1000;
+        self.next += 1;
+        ptr
+    }
 }
 
 /// A guest with a bridge.
@@ -281,8 +293,7 @@ impl Guest {
     pub fn post(&mut self, count: u32, len: u32) {
         let rx = self.rx.as_mut().unwrap();
         for _ in 0..count {
-            let ptr = rx.buffers + rx.next * 0x1000;
-            rx.next += 1;
+            let ptr = rx.place();
             let buffer = Buffer {
                 cookie: ptr,
                 ptr,
@@ -298,8 +309,7 @@ impl Guest {
         let memory = Arc::clone(&self.memory);
         let tx = self.tx.as_mut().unwrap();
         for (bytes, flags) in parts {
-            let ptr = tx.buffers + tx.next * 0x1000;
-            tx.next += 1;
+            let ptr = tx.place();
             memory.write_slice(bytes, GuestAddress(ptr)).unwrap();
             let buffer = Buffer {
                 cookie: ptr,
