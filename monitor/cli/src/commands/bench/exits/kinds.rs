@@ -192,17 +192,14 @@ impl Counts {
         }
         for (keys, count) in entries.get("kvm_exit").into_iter().flatten() {
             let reason = keys.get("exit_reason").copied().unwrap_or(u64::MAX);
-            let count = if reason == numbers.cpuid {
-                count - marks
-            } else {
-                *count
-            };
             let name = numbers.names.iter().find(|(number, _)| *number == reason);
             let name = name.map_or(format!("{reason:#x}"), |(_, name)| (*name).to_string());
-            if count > 0 {
-                *counts.reasons.entry(name).or_default() += count;
-            }
+            *counts.reasons.entry(name).or_default() += count;
         }
+        if let Some(count) = counts.reasons.get_mut("cpuid") {
+            *count -= marks;
+        }
+        counts.reasons.retain(|_, count| *count > 0);
         for (keys, count) in entries.get("kvm_hypercall").into_iter().flatten() {
             if let Some(&number) = keys.get("nr").filter(|&&number| Some(number) != mark) {
                 *counts.hypercalls.entry(number).or_default() += count;
@@ -295,6 +292,23 @@ mod tests {
         }
         assert_eq!((counts.reasons["cpuid"], counts.reasons["npf"]), (3, 30));
         assert_eq!(counts.hypercalls, BTreeMap::from([(5, 2), (10, 3)]));
+    }
+
+    #[test]
+    fn the_mark_is_one_exit_of_all_vcpus() {
+        let of = |thread, count| {
+            let keys = [("exit_reason", 0x72), ("isa", 2), ("common_pid", thread)];
+            entry(&keys, count)
+        };
+        let cpuid = |entries| {
+            let entries = BTreeMap::from([("kvm_exit", entries)]);
+            let counts = Counts::new(&entries, Some(99)).unwrap();
+            let total: u64 = counts.reasons.values().sum();
+            assert_eq!(total, counts.total());
+            counts.reasons.get("cpuid").copied()
+        };
+        assert_eq!(cpuid(vec![of(1, 4), of(2, 3)]), Some(6));
+        assert_eq!(cpuid(vec![of(1, 1)]), None);
     }
 
     #[test]
