@@ -45,9 +45,12 @@ const MEMORY: &str = "256M";
 pub fn run(args: &BenchExits) -> anyhow::Result<Outcome> {
     let chosen = rows::select(&args.row)?;
     let page = Page::chosen(&args.output, MARKER)?;
+    // A kernel may have to be built, which takes long.
+    trace::folder()?;
     let kernel = match &args.kernel {
-        Some(file) => file.clone(),
-        None => kernel::locate_or_build()?.vmlinux,
+        _ if chosen.iter().all(|row| row.name == DELAY) => None,
+        Some(file) => Some(file.clone()),
+        None => Some(kernel::locate_or_build()?.vmlinux),
     };
     let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
@@ -78,7 +81,8 @@ pub fn run(args: &BenchExits) -> anyhow::Result<Outcome> {
 /// What all machines share.
 struct Bench<'a> {
     args: &'a BenchExits,
-    kernel: PathBuf,
+    /// `None` if no row needs it.
+    kernel: Option<PathBuf>,
     /// A folder with the guest's program.
     program: tempfile::TempDir,
     terms: Terms<'a>,
@@ -96,10 +100,10 @@ impl Bench<'_> {
             }
             let name = layer.layer().name();
             progress.step(&format!("layer {name}: starting a machine"));
-            let mut started = None;
-            if chosen.iter().any(|row| row.name != DELAY) {
-                started = Some(Machine::start(self, layer)?);
-            }
+            let mut started = match &self.kernel {
+                Some(kernel) => Some(Machine::start(self, kernel, layer)?),
+                None => None,
+            };
             for &row in chosen {
                 progress.step(&format!("layer {name}: {}", row.name));
                 report.add(match &mut started {
@@ -127,14 +131,18 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     /// Starts it. Returns the exits until its program has begun.
-    fn start(bench: &'a Bench<'a>, layer: RomLayer) -> anyhow::Result<(Self, Counts)> {
+    fn start(
+        bench: &'a Bench<'a>,
+        kernel: &Path,
+        layer: RomLayer,
+    ) -> anyhow::Result<(Self, Counts)> {
         let trace = Trace::new()?;
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let mut command = Command::new(program);
         command.args(["run", "--hypervisor", "kvm", "--net", "none"]);
         command.args(["--layer", layer.layer().name(), "--memory", MEMORY]);
         command.args(["--cpus", &VCPUS.to_string(), "--kernel"]);
-        command.arg(&bench.kernel).arg("--volume");
+        command.arg(kernel).arg("--volume");
         command.arg(format!("{}:/mnt:ro", bench.program.path().display()));
         command.args(["--", "/mnt/exits", &trace.number().to_string()]);
         let name = format!("the machine with the layer {}", layer.layer().name());

@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the host has its trace.
+/// Where a host may have its trace.
 const FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// The events, and the fields by which each is counted, besides the thread.
 const EVENTS: [(&str, &str); 5] = [
@@ -33,6 +33,19 @@ const MARKS: u32 = 0x5061_0000;
 /// How many there were in this process.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
+/// Where the host has its trace.
+///
+/// # Errors
+/// It has none that may be used.
+pub fn folder() -> anyhow::Result<&'static Path> {
+    let folders = FOLDERS.iter().map(Path::new);
+    let mut found = folders.filter(|folder| folder.join("instances").exists());
+    found.next().context(
+        "exits are counted by the host's tracefs, as root: mount -t tracefs none \
+         /sys/kernel/tracing",
+    )
+}
+
 /// Counts until this is dropped.
 #[derive(Debug)]
 pub struct Trace {
@@ -49,12 +62,7 @@ impl Trace {
     /// # Errors
     /// The host's trace cannot be used.
     pub fn new() -> anyhow::Result<Self> {
-        let folder = FOLDERS.iter().map(Path::new);
-        let mut found = folder.filter(|folder| folder.join("instances").exists());
-        let folder = found.next().context(
-            "exits are counted by the host's tracefs, as root: mount -t tracefs none \
-             /sys/kernel/tracing",
-        )?;
+        let folder = folder()?;
         let (process, nth) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let number = MARKS | (process.wrapping_add(nth) & 0xffff);
         let instance = folder.join(format!("instances/paravane-{process}-{nth}"));
