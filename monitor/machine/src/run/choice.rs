@@ -47,19 +47,23 @@ impl Choice {
 /// # Errors
 /// KVM is asked for, and it cannot be used, or lacks what another option asks for.
 pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
-    match (spec.hypervisor, only_kvm(spec)) {
+    let (kvm, processes) = (only_kvm(spec), only_processes(spec));
+    match (spec.hypervisor, kvm, processes) {
+        (Hypervisor::Auto | Hypervisor::Kvm, Some(what), Some(option)) => {
+            bail!("{option} does not work with {what}: leave one of them out")
+        }
         // Nothing else has it, so a slow KVM will do.
-        (Hypervisor::Auto, Some(what)) => {
-            let mut choice = decide(Hypervisor::Kvm, only_processes(spec), || {
+        (Hypervisor::Auto, Some(what), None) => {
+            let mut choice = decide(Hypervisor::Kvm, None, || {
                 speed().with_context(|| format!("{what} needs KVM"))
             })?;
             choice.why = choice.why.replace("--hypervisor kvm", what);
             Ok(choice)
         }
-        (Hypervisor::Process, Some(LAYER)) => {
+        (Hypervisor::Process, Some(LAYER), _) => {
             bail!("{LAYER} does not work with --hypervisor process: use --hypervisor kvm")
         }
-        (wanted, _) => decide(wanted, only_processes(spec), speed),
+        (wanted, _, option) => decide(wanted, option, speed),
     }
 }
 
@@ -197,6 +201,7 @@ fn this_host() -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::RomLayer;
 
     const FAST: Speed = Speed {
         instructions: 2_000_000_000,
@@ -230,6 +235,39 @@ mod tests {
         assert_eq!(with(Hypervisor::Process).unwrap().name, "process");
         let error = format!("{:#}", with(Hypervisor::Kvm).err().unwrap());
         assert!(error.starts_with("--spaces does not work with"), "{error}");
+    }
+
+    fn with_layer(hypervisor: Hypervisor) -> Spec {
+        let fields = serde_json::json!({
+            "append": [], "cpus": 1, "memory_mib": 64, "net": Net::None, "debuggable": false,
+            "command": [], "env": [],
+        });
+        let mut spec: Spec = serde_json::from_value(fields).unwrap();
+        spec.hypervisor = hypervisor;
+        spec.layer = Some(RomLayer::Native);
+        spec
+    }
+
+    #[test]
+    fn a_layer_is_refused_with_processes() {
+        let error = choose(&with_layer(Hypervisor::Process)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--layer does not work with --hypervisor process: use --hypervisor kvm"
+        );
+    }
+
+    #[test]
+    fn options_of_kvm_and_of_processes_exclude_each_other() {
+        for hypervisor in [Hypervisor::Auto, Hypervisor::Kvm] {
+            let mut spec = with_layer(hypervisor);
+            spec.consoles = vec!["/console".into()];
+            let error = choose(&spec).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "--console does not work with --layer: leave one of them out"
+            );
+        }
     }
 
     #[test]
