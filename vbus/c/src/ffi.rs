@@ -56,6 +56,32 @@ unsafe fn explain(error: &Error, to: *mut c_char, len: usize) {
     }
 }
 
+/// The bytes of a caller; `None` for bytes at null. No bytes may be at null.
+///
+/// # Safety
+/// `from` has `len` bytes that do not change during `'a`, or is null.
+unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
+    match (from.is_null(), len) {
+        (_, 0) => Some(&[]),
+        (true, _) => None,
+        // SAFETY: the caller's promise.
+        (false, _) => Some(unsafe { std::slice::from_raw_parts(from, len) }),
+    }
+}
+
+/// The same for writing.
+///
+/// # Safety
+/// `to` has `len` writable bytes that nobody else uses during `'a`, or is null.
+unsafe fn room<'a>(to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
+    match (to.is_null(), len) {
+        (_, 0) => Some(&mut []),
+        (true, _) => None,
+        // SAFETY: the caller's promise.
+        (false, _) => Some(unsafe { std::slice::from_raw_parts_mut(to, len) }),
+    }
+}
+
 /// See vbus.h.
 ///
 /// # Safety
@@ -115,11 +141,14 @@ pub unsafe extern "C" fn vbus_close(client: *mut Client) {
 /// See vbus.h.
 ///
 /// # Safety
-/// `client` is from `vbus_connect`; `packet` has `len` bytes.
+/// `client` is from `vbus_connect`; `packet` has `len` bytes, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vbus_send(client: *mut Client, packet: *const u8, len: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let (client, packet) = unsafe { (&mut *client, std::slice::from_raw_parts(packet, len)) };
+    let (client, packet) = unsafe { (&mut *client, bytes(packet, len)) };
+    let Some(packet) = packet else {
+        return INVALID;
+    };
     match client.send(packet) {
         Ok(true) => 1,
         Ok(false) => FULL,
@@ -130,11 +159,14 @@ pub unsafe extern "C" fn vbus_send(client: *mut Client, packet: *const u8, len: 
 /// See vbus.h.
 ///
 /// # Safety
-/// `client` is from `vbus_connect`; `to` has `len` writable bytes.
+/// `client` is from `vbus_connect`; `to` has `len` writable bytes, or is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vbus_receive(client: *mut Client, to: *mut u8, len: usize) -> i64 {
     // SAFETY: the caller's promise.
-    let (client, to) = unsafe { (&mut *client, std::slice::from_raw_parts_mut(to, len)) };
+    let (client, to) = unsafe { (&mut *client, room(to, len)) };
+    let Some(to) = to else {
+        return INVALID.into();
+    };
     match client.receive(to) {
         Ok(Some(len)) => i64::try_from(len).unwrap_or(i64::MAX),
         Ok(None) => i64::from(c_int::MIN),
@@ -213,5 +245,25 @@ pub unsafe extern "C" fn vbus_mac(client: *const Client, to: *mut u8) -> c_int {
             1
         }
         None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    #[test]
+    fn no_bytes_may_be_at_null() {
+        let mut some = [1, 2];
+        // SAFETY: `some` has two bytes.
+        unsafe {
+            assert_eq!(bytes(ptr::null(), 0), Some(&[][..]));
+            assert_eq!(bytes(ptr::null(), 1), None);
+            assert_eq!(bytes(some.as_ptr(), 2), Some(&[1, 2][..]));
+            assert_eq!(room(ptr::null_mut(), 0), Some(&mut [][..]));
+            assert_eq!(room(ptr::null_mut(), 1), None);
+            assert_eq!(room(some.as_mut_ptr(), 2), Some(&mut [1, 2][..]));
+        }
     }
 }

@@ -39,11 +39,14 @@ struct vbus_client *vbus_connect(const char *socket, const char *bus, const char
 				 uint32_t count, uint32_t buffer, char *error, size_t error_len);
 /* Leaves the bus. */
 void vbus_close(struct vbus_client *client);
-/* Sends a packet: 1, 0 if no buffer is free (vbus_wait with `room`), or an error. */
+/*
+ * Sends a packet: 1, 0 if no buffer is free (vbus_wait with `room`), or an error.
+ * `packet` may be NULL if `len` is 0.
+ */
 int vbus_send(struct vbus_client *client, const uint8_t *packet, size_t len);
 /*
  * Copies the next packet, at most `len` bytes of it. Returns its length,
- * VBUS_NO_PACKET or an error.
+ * VBUS_NO_PACKET or an error. `to` may be NULL if `len` is 0.
  */
 int64_t vbus_receive(struct vbus_client *client, uint8_t *to, size_t len);
 /*
