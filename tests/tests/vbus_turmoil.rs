@@ -152,6 +152,20 @@ struct Worker {
     kept: u64,
 }
 
+/// The next line. `None` at the end: what a machine that was killed said of a line is not one.
+fn next_line(output: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    output.read_line(&mut line).ok()?;
+    line.strip_suffix('\n').map(ToString::to_string)
+}
+
+#[test]
+fn a_part_of_a_line_is_not_taken_for_one() {
+    let mut output = "kept 12\nkept 1".as_bytes();
+    assert_eq!(next_line(&mut output).unwrap(), "kept 12");
+    assert_eq!(next_line(&mut output), None);
+}
+
 impl Worker {
     /// Returns when it has written something.
     fn start(vbusd: &Vbusd, disk: &Path, first: u64, same: &mut u64) -> Self {
@@ -160,7 +174,8 @@ impl Worker {
         let (machine, input, output) = machine(vbusd, &["--disk", &disk], &script);
         let (sender, lines) = channel();
         thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let mut output = BufReader::new(output);
+            while let Some(line) = next_line(&mut output) {
                 if sender.send(line).is_err() {
                     return;
                 }
