@@ -221,7 +221,8 @@ fn only_sealed_memory_is_mapped() {
     let twice = [right.as_fd(), right.as_fd()];
     let answer = control.ask_with(&request, &twice).map(|(reply, _)| reply);
     assert_eq!(refused(answer), Kind::Invalid);
-    common::soon("descriptors are left", || daemon.files() == before);
+    // A connection of the preparations may have been open before.
+    common::soon("descriptors are left", || daemon.files() <= before);
     let (Reply::Opened(connection), files) = control.ask_with(&request, &[right.as_fd()]).unwrap()
     else {
         unreachable!();
