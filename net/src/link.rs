@@ -112,7 +112,8 @@ impl Link {
     /// Sends one frame, after its header if the link has headers. A stream may keep it until
     /// [`flush`](Link::flush), which must follow the last frame of a batch. False: the link is full
     /// and the frame was not sent; the descriptor becomes writable. A frame that the network
-    /// refuses because of its contents (too long, for example) is dropped, as on a wire.
+    /// refuses because of its contents (too long, for example) is dropped, as on a wire. So is one
+    /// for a tap that is down, or for which the host has no memory.
     ///
     /// # Errors
     /// The network has ended.
@@ -128,7 +129,11 @@ impl Link {
         }
         match self.framing {
             Framing::Read => match again(|| rustix::io::write(&self.fd, frame)) {
-                Ok(_) | Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS) => Ok(true),
+                Ok(_) => Ok(true),
+                // `IO`: the tap is down. One that was removed gives `BADFD`.
+                Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NOMEM | Errno::IO) => {
+                    Ok(true)
+                }
                 Err(Errno::AGAIN) => Ok(false),
                 Err(error) => Err(error.into()),
             },

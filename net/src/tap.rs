@@ -49,7 +49,8 @@ pub fn open(name: &str) -> Result<Link, Error> {
         name: name.to_string(),
         hint: match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                " (to make one for a user: ip tuntap add NAME mode tap user USER)"
+                " (to make one for a user: ip tuntap add NAME mode tap user USER; \
+                 ip link set NAME up)"
             }
             io::ErrorKind::NotFound => " (this host has no /dev/net/tun)",
             _ => "",

@@ -400,6 +400,40 @@ fn a_card_of_a_virtual_bus_disappears_with_its_tap() {
 }
 
 #[test]
+fn a_tap_that_is_down_loses_frames_and_nothing_else() {
+    let script = r#"
+        set -e
+        folder=$1
+        shift
+        ip tuntap add vm0 mode tap
+        ip addr add 10.9.0.1/24 dev vm0
+        mkfifo "$folder/output"
+        "$@" --net venet-tap:vm0 --timeout 60 -- sh -c '
+            ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 up
+            ping -c 1 -W 1 10.9.0.1 >/dev/null && exit 4
+            test $(cat /sys/class/net/eth0/statistics/tx_packets) -gt 0 && echo sent
+            until ping -c 1 -W 1 10.9.0.1 >/dev/null; do
+                test -e /sys/class/net/eth0 || exit 3
+            done
+            echo passed' >"$folder/output" &
+        exec 3<"$folder/output"
+        read line <&3
+        echo "$line"
+        ip link set vm0 up
+        read line <&3
+        echo "$line"
+        wait $!
+    "#;
+    if let Some(done) = in_namespace(script) {
+        assert_eq!(
+            (done.code, done.stdout.as_str()),
+            (0, "sent\npassed\n"),
+            "{done:?}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_a_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("{}:80", listener.local_addr().unwrap().port());
