@@ -82,6 +82,9 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// The most consoles of a machine: as many terminals has the guest's driver (`MINORS`).
+    pub const CONSOLES: usize = 16;
+
     /// The sockets that the machine makes.
     pub fn sockets(&self) -> impl Iterator<Item = &Path> {
         let all = self.metrics.iter().chain(&self.consoles);

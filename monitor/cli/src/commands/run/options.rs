@@ -31,6 +31,9 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         device: DiskDevice::Virtio,
     });
     let process = image.map(|image| image.process).unwrap_or_default();
+    if args.console.len() > Spec::CONSOLES {
+        bail!("--console: at most {} are possible", Spec::CONSOLES);
+    }
     Ok(Spec {
         kernel: absolute(&args.kernel).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
