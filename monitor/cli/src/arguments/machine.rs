@@ -166,8 +166,9 @@ pub struct MachineOptions {
     #[arg(long, value_name = "PATH")]
     pub metrics: Option<PathBuf>,
 
-    /// Add a console of a virtual bus, /dev/vbc0 and so on in the guest, to which clients of a
-    /// socket connect: `socat -,raw,echo=0 UNIX-CONNECT:PATH` (may be repeated)
+    /// Add a console of a virtual bus, /dev/vbc0 to /dev/vbc15 in the guest, to which clients of a
+    /// socket connect: `socat -,raw,echo=0,escape=0x1d UNIX-CONNECT:PATH`; Ctrl-] leaves (may be
+    /// repeated)
     #[arg(long, value_name = "PATH")]
     pub console: Vec<PathBuf>,
 
