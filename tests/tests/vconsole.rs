@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends};
-use paravane_tests::vm;
+use paravane_tests::{source_root, vm};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{ChildStdout, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,6 +38,27 @@ fn connect(path: &Path) -> UnixStream {
     stream
 }
 
+/// Connects to the socket of a machine that has just been started. Between the socket's name and
+/// its `listen` it refuses.
+fn connect_soon(path: &Path) -> UnixStream {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                return stream;
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => panic!("{error}"),
+            },
+        }
+    }
+    panic!("nobody listens at {}", path.display());
+}
+
 /// Two terminals; many bytes in both directions, of every value; a client that goes, and a driver
 /// that goes and comes.
 #[test]
@@ -62,8 +83,10 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
         exec 3<&-
         echo $device > $driver/bind
         stty raw -echo < /dev/vbc1
-        echo back > /dev/vbc1
-        read word < /dev/vbc1; echo $word";
+        # The last close of a terminal throws away what has come.
+        exec 3<> /dev/vbc1
+        echo back >&3
+        read word <&3; echo $word";
     let (mut machine, mut output) = start(&[&first, &second], script);
     for expected in ["virtual-console\n", "virtual-console\n", "ready\n"] {
         assert_eq!(line(&mut output), expected);
@@ -87,8 +110,9 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
     assert_eq!(sum.trim(), expected.split(' ').next().unwrap());
     let mut other = connect(&second);
     other.write_all(b"one\n").unwrap();
-    assert_eq!(line(&mut output), "one\n");
+    // What it wrote is not lost.
     drop(other);
+    assert_eq!(line(&mut output), "one\n");
     let other = connect(&second);
     let mut reader = BufReader::new(other.try_clone().unwrap());
     assert_eq!(line(&mut reader), "back\n");
@@ -105,12 +129,7 @@ fn a_shell_works_on_a_console() {
     let socket = folder.path().join("console");
     let script = "getty -n -l /bin/sh 0 vbc0 & wait $!";
     let (mut machine, _output) = start(&[&socket], script);
-    let begun = std::time::Instant::now();
-    while !socket.exists() {
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let mut client = connect(&socket);
+    let mut client = connect_soon(&socket);
     let mut all = Vec::new();
     let mut byte = [0];
     // The prompt.
@@ -152,4 +171,20 @@ fn what_cannot_be_is_refused_in_a_line() {
         assert!(run.stderr.contains(part), "{run:?}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    // As many as the driver has terminals.
+    let driver = source_root().join("guest/linux/overlay/drivers/vbus/vconsole_tty.c");
+    let driver = fs::read_to_string(driver).unwrap();
+    assert!(driver.contains("#define MINORS 16\n"));
+    let sockets = (0..17).map(|n| folder.path().join(n.to_string()));
+    let words = sockets.flat_map(|path| ["--console".into(), path.into_os_string()]);
+    let run = program::finish(
+        vm::command([] as [&str; 0])
+            .args(words)
+            .args(["--", "true"]),
+    );
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert!(
+        run.stderr.contains("--console: at most 16 are possible"),
+        "{run:?}"
+    );
 }

@@ -45,12 +45,16 @@ const MORE: u32 = 1;
 pub struct Console {
     listener: UnixListener,
     client: Option<UnixStream>,
+    /// The client takes no more bytes: it has probably left. What it has sent is still read.
+    deaf: bool,
     id: Option<ConnectionId>,
     rx: Option<Endpoint>,
     tx: Option<Endpoint>,
     /// Bytes of the guest, of which so many were written to a client.
     output: Vec<u8>,
     written: usize,
+    /// The guest has not got the buffer of these bytes back.
+    held: bool,
     /// Bytes of a client for which the guest has no buffer.
     input: Vec<u8>,
     waker: Option<Waker>,
@@ -67,11 +71,13 @@ impl Console {
         Ok(Console {
             listener,
             client: None,
+            deaf: false,
             id: None,
             rx: None,
             tx: None,
             output: Vec::new(),
             written: 0,
+            held: false,
             input: Vec::new(),
             waker: None,
             clients: 0,
@@ -96,6 +102,7 @@ impl Console {
         match accept_with(&self.listener, flags) {
             Ok(socket) => {
                 self.client = Some(UnixStream::from(socket));
+                self.deaf = false;
                 self.clients += 1;
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
@@ -103,10 +110,15 @@ impl Console {
         }
     }
 
+    /// Whether there is a client that takes bytes.
+    fn hears(&self) -> bool {
+        self.client.is_some() && !self.deaf
+    }
+
     /// Writes what is left. Returns whether any of it was written.
     fn flush(&mut self) -> bool {
         let before = self.written;
-        while let Some(client) = &mut self.client {
+        while let Some(client) = self.client.as_mut().filter(|_| !self.deaf) {
             let left = self.output.get(self.written..).unwrap_or_default();
             if left.is_empty() {
                 break;
@@ -116,7 +128,13 @@ impl Console {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // It has gone. The next one gets the rest.
-                Ok(_) | Err(_) => self.client = None,
+                Ok(_) | Err(_) => self.deaf = true,
+            }
+        }
+        if self.held && self.left().is_empty() {
+            self.held = false;
+            if let Some(tx) = &mut self.tx {
+                tx.complete(self.output.len());
             }
         }
         self.written > before
@@ -127,7 +145,8 @@ impl Console {
         if !self.left().is_empty() {
             return Ok(self.flush());
         }
-        let Some(tx) = self.tx.as_mut().filter(|_| self.client.is_some()) else {
+        let hears = self.hears();
+        let Some(tx) = self.tx.as_mut().filter(|_| hears) else {
             return Ok(false);
         };
         self.written = 0;
@@ -135,7 +154,7 @@ impl Console {
         match tx.packet(&mut self.output, PACKET) {
             Ok(None) => Ok(false),
             Ok(Some(_)) => {
-                tx.complete(self.output.len());
+                self.held = true;
                 self.flush();
                 Ok(true)
             }
@@ -199,7 +218,7 @@ impl Console {
             None => waker.arm(&self.listener, EventFlags::IN),
             Some(client) => {
                 let mut events = EventFlags::empty();
-                events.set(EventFlags::OUT, !self.left().is_empty());
+                events.set(EventFlags::OUT, !self.deaf && !self.left().is_empty());
                 events.set(EventFlags::IN, self.input.is_empty() && self.rx.is_some());
                 // One that has gone would be reported over and over while nothing asks it.
                 if events.is_empty() {
@@ -240,6 +259,7 @@ impl Device for Console {
     fn disconnect(&mut self, id: ConnectionId) {
         if self.id == Some(id) {
             (self.id, self.rx, self.tx) = (None, None, None);
+            self.held = false;
         }
     }
 
@@ -280,7 +300,7 @@ impl Device for Console {
 
     fn rest(&mut self, _: ConnectionId) -> bool {
         let rests = |queue: &Endpoint| queue.rest() || queue.ready();
-        let takes = self.client.is_some() && self.left().is_empty();
+        let takes = self.hears() && self.left().is_empty();
         let tx = self.tx.as_ref().filter(|_| takes).is_some_and(rests);
         let holds = !self.input.is_empty();
         let rx = self.rx.as_ref().filter(|_| holds).is_some_and(rests);

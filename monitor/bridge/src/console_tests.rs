@@ -104,7 +104,7 @@ fn a_client_that_does_not_read_stops_the_guest_and_loses_nothing() {
     let (mut guest, place) = guest();
     let mut client = place.connect();
     let part = [b'x'; 4096];
-    let mut sent = 0;
+    let (mut sent, mut back) = (0, 0);
     // Until the socket is full.
     for _ in 0..1000 {
         while guest.tx.as_ref().unwrap().north.room() > 0 {
@@ -112,12 +112,16 @@ fn a_client_that_does_not_read_stops_the_guest_and_loses_nothing() {
             sent += part.len();
         }
         look(&mut guest);
-        if taken(&mut guest) == 0 {
+        let count = taken(&mut guest);
+        if count == 0 {
             break;
         }
+        back += count * part.len();
     }
     assert_eq!(guest.tx.as_ref().unwrap().north.room(), 0, "never full");
-    let mut came = 0;
+    let mut came = read(&mut client).len();
+    assert!(back <= came, "{back} bytes went back, {came} were written");
+    look(&mut guest);
     while came < sent {
         let part = read(&mut client);
         assert!(!part.is_empty(), "{came} of {sent}");
@@ -148,6 +152,31 @@ fn one_client_follows_another_and_gets_what_it_left() {
     look(&mut guest);
     assert_eq!(read(&mut second), b"and again");
     assert_eq!(guest.received()[0].0, b"again");
+}
+
+#[test]
+fn what_a_client_wrote_before_it_left_reaches_the_guest() {
+    let (mut guest, place) = guest();
+    let mut client = place.connect();
+    look(&mut guest);
+    let bytes: Vec<u8> = (0..3072u32).map(|n| n.to_le_bytes()[0]).collect();
+    client.write_all(&bytes).unwrap();
+    drop(client);
+    // The bridge hears of its end by a write first.
+    guest.send(&[(b"for the next one", 0)]);
+    look(&mut guest);
+    assert_eq!(taken(&mut guest), 0, "nobody has these bytes");
+    let mut second = place.connect();
+    let mut came = Vec::new();
+    for _ in 0..3 {
+        guest.post(4, 256);
+        guest.work(1);
+        came.extend(guest.received().into_iter().flat_map(|one| one.0));
+    }
+    assert!(came == bytes, "{} of {} bytes", came.len(), bytes.len());
+    look(&mut guest);
+    assert_eq!(read(&mut second), b"for the next one");
+    assert_eq!(taken(&mut guest), 1);
 }
 
 #[test]
