@@ -47,6 +47,9 @@ pub struct Console {
     client: Option<UnixStream>,
     /// The client takes no more bytes: it has probably left. What it has sent is still read.
     deaf: bool,
+    /// Why the last client could not be taken. Until one was, its call to the socket would be
+    /// reported over and over.
+    refused: Option<Errno>,
     id: Option<ConnectionId>,
     rx: Option<Endpoint>,
     tx: Option<Endpoint>,
@@ -72,6 +75,7 @@ impl Console {
             listener,
             client: None,
             deaf: false,
+            refused: None,
             id: None,
             rx: None,
             tx: None,
@@ -102,11 +106,16 @@ impl Console {
         match accept_with(&self.listener, flags) {
             Ok(socket) => {
                 self.client = Some(UnixStream::from(socket));
-                self.deaf = false;
+                (self.deaf, self.refused) = (false, None);
                 self.clients += 1;
             }
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            Err(error) => warn!("console: cannot take a client: {error}"),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => self.refused = None,
+            // This process or the host has no descriptor or no memory left.
+            Err(error) => {
+                if self.refused.replace(error) != Some(error) {
+                    warn!("console: cannot take a client: {error}");
+                }
+            }
         }
     }
 
@@ -215,6 +224,11 @@ impl Console {
     fn arm(&self) {
         let Some(waker) = &self.waker else { return };
         let armed = match &self.client {
+            // The guest's next packet is the next occasion.
+            None if self.refused.is_some() => {
+                waker.disarm(&self.listener);
+                return;
+            }
             None => waker.arm(&self.listener, EventFlags::IN),
             Some(client) => {
                 let mut events = EventFlags::empty();
@@ -301,7 +315,12 @@ impl Device for Console {
     fn rest(&mut self, _: ConnectionId) -> bool {
         let rests = |queue: &Endpoint| queue.rest() || queue.ready();
         let takes = self.hears() && self.left().is_empty();
-        let tx = self.tx.as_ref().filter(|_| takes).is_some_and(rests);
+        let tx = match &self.tx {
+            Some(tx) if takes => rests(tx),
+            // What it has posted already stays there.
+            Some(tx) => self.refused.is_some() && tx.rest(),
+            None => false,
+        };
         let holds = !self.input.is_empty();
         let rx = self.rx.as_ref().filter(|_| holds).is_some_and(rests);
         if tx || rx {

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A console, with a guest and clients that the test plays.
 
-use crate::test_guest::{Ask, COUNT, Guest};
+use crate::test_guest::{Ask, COUNT, Guest, Nobody};
 use crate::{Bridge, Console};
-use paravane_devices::OwnDevice;
+use paravane_devices::{EventFlags, OwnDevice};
 use paravane_vbus_shm::layout;
 use paravane_vbus_shm::north::Buffer;
+use rustix::io::dup;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::env;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 struct Place {
@@ -177,6 +183,58 @@ fn what_a_client_wrote_before_it_left_reaches_the_guest() {
     look(&mut guest);
     assert_eq!(read(&mut second), b"for the next one");
     assert_eq!(taken(&mut guest), 1);
+}
+
+/// Set in a process that has too few descriptors.
+const FEW: &str = "PARAVANE_TEST_FEW_DESCRIPTORS";
+
+#[test]
+fn without_a_descriptor_a_client_waits_and_keeps_nobody_busy() {
+    if env::var_os(FEW).is_none() {
+        // The limit is one of the whole process.
+        let mut command = Command::new(env::current_exe().unwrap());
+        let name = "console_tests::without_a_descriptor_a_client_waits_and_keeps_nobody_busy";
+        let run = command.args(["--exact", name]).env(FEW, "1").output();
+        let run = run.unwrap();
+        let output = String::from_utf8_lossy(&run.stdout);
+        assert!(
+            run.status.success() && output.contains("1 passed"),
+            "{output}"
+        );
+        return;
+    }
+    let (mut guest, place) = guest();
+    let (mut other, ready) = UnixStream::pair().unwrap();
+    other.write_all(b"x").unwrap();
+    let mut client = place.connect();
+    let before = getrlimit(Resource::Nofile);
+    let free = u64::try_from(dup(&client).unwrap().as_raw_fd()).unwrap();
+    let few = Rlimit {
+        current: Some(free),
+        ..before
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+    look(&mut guest);
+    guest.send(&[(b"first", 0)]);
+    look(&mut guest);
+    setrlimit(Resource::Nofile, before).unwrap();
+    // Would be reported after the console's socket.
+    let waker = guest.reactor.waker(1, Arc::new(Nobody));
+    waker.arm(&ready, EventFlags::IN).unwrap();
+    let mut reported = Vec::new();
+    let reactor = Arc::clone(&guest.reactor);
+    let run = reactor.run(|device| {
+        reported.push(device);
+        reactor.stop();
+    });
+    run.unwrap();
+    assert_eq!(reported, [1], "the socket is still waited for");
+    assert!(read(&mut client).is_empty());
+    // The guest's next packet is an occasion.
+    guest.send(&[(b", second", 0)]);
+    assert!(guest.tx.as_ref().unwrap().there.inject(), "it is not asked");
+    guest.work(1);
+    assert_eq!(read(&mut client), b"first, second");
 }
 
 #[test]

@@ -46,7 +46,8 @@ impl Line for Count {
     }
 }
 
-struct Nobody;
+/// Is woken by nobody.
+pub struct Nobody;
 
 impl Wake for Nobody {
     fn wake(&self) {}
@@ -85,7 +86,7 @@ pub struct Guest {
     pub count: Arc<Count>,
     pub rx: Option<Ring>,
     pub tx: Option<Ring>,
-    _reactor: Arc<Reactor>,
+    pub reactor: Arc<Reactor>,
 }
 
 /// The answer to a command.
@@ -130,7 +131,7 @@ impl Guest {
             count,
             rx: None,
             tx: None,
-            _reactor: reactor,
+            reactor,
         }
     }
 
