@@ -82,9 +82,11 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
         read word <&3 && exit 4
         exec 3<&-
         echo $device > $driver/bind
-        stty raw -echo < /dev/vbc1
+        # The number of a closed terminal is free a moment later, so it may be another one.
+        new=/dev/$(ls /sys/bus/vbus/devices/$device/tty)
+        stty raw -echo < $new
         # The last close of a terminal throws away what has come.
-        exec 3<> /dev/vbc1
+        exec 3<> $new
         echo back >&3
         read word <&3; echo $word";
     let (mut machine, mut output) = start(&[&first, &second], script);
