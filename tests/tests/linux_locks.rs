@@ -134,7 +134,7 @@ fn instructions(append: &str) -> Vec<String> {
     lines
 }
 
-/// A lock that nobody else wants is the same instructions with paravirtual locks as without: the
+/// An uncontended lock takes the same instructions with paravirtual locks as without: the
 /// release is a store.
 #[test]
 fn an_uncontended_lock_is_the_same_instructions() {
@@ -168,7 +168,7 @@ fn calls(machine: &Worker) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// A kernel with paravirtual locks makes no call of the layer for a lock that nobody else wants.
+/// A kernel with paravirtual locks makes no call of the layer for an uncontended lock.
 /// With the other CPUs offline, nobody can.
 #[test]
 fn an_uncontended_lock_makes_no_calls() {

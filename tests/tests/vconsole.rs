@@ -82,7 +82,7 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
         exec 3< /dev/vbc1
         echo $device > $driver/unbind
         test ! -e /dev/vbc1
-        # Who has it open gets an end.
+        # A program that has it open reads the end of the file.
         read word <&3 && exit 4
         exec 3<&-
         echo $device > $driver/bind

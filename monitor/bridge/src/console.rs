@@ -308,7 +308,7 @@ impl Device for Console {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        // Who waits for a console is a person.
+        // A person waits for a console, and notices no microseconds.
         false
     }
 

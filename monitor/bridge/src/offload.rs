@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_checksum_that_flags_cannot_place_is_made_here() {
-        // A datagram behind headers of 300 bytes; its checksum has 1, for the pseudo header.
+        // A datagram after headers of 300 bytes; its checksum has 1, for the pseudo header.
         let mut frame = vec![0; 300];
         frame.extend([0, 7, 0, 9, 0, 12, 0, 1, b'a', b'b', b'c', b'd']);
         let header = Header {

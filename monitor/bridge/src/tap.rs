@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A card on a tap of the host: the seed's venet-tap.
 //!
-//! The host's kernel gets each frame of the guest behind a header that says what is to be completed
+//! The host's kernel gets each frame of the guest after a header that says what is to be completed
 //! in it, and gives frames with such headers. It checks them as those of every user of a tap.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};

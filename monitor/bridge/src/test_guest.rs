@@ -237,17 +237,8 @@ impl Guest {
 
     /// Opens the card with these capabilities, shares the queues, and brings the link up.
     pub fn up(&mut self, caps: u64) {
-        assert_eq!(
-            self.ask(layout::VBUS_COMMAND_START, Ask::default()).status,
-            0
-        );
-        let ask = Ask {
-            interface: 1,
-            number: 1,
-            ..Ask::default()
-        };
-        let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
-        assert_eq!((opened.status, opened.connection), (0, 0));
+        self.begin();
+        self.open();
         let [a, b, c, d] = word(caps).to_le_bytes();
         self.call(layout::VBUS_ETHERNET_NEGCAP, &[0, 0, 0, 0, a, b, c, d])
             .unwrap();
@@ -256,8 +247,13 @@ impl Guest {
         self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
     }
 
-    /// Opens the disk, and shares its queue.
-    pub fn open_disk(&mut self) {
+    fn begin(&mut self) {
+        let begun = self.ask(layout::VBUS_COMMAND_START, Ask::default());
+        assert_eq!(begun.status, 0);
+    }
+
+    /// Opens the first connection to the device.
+    fn open(&mut self) {
         let ask = Ask {
             interface: 1,
             number: 1,
@@ -265,27 +261,24 @@ impl Guest {
         };
         let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
         assert_eq!((opened.status, opened.connection), (0, 0));
+    }
+
+    /// Opens the disk, and shares its queue.
+    pub fn open_disk(&mut self) {
+        self.open();
         assert_eq!(self.share(1, Role::Transmit), 0);
     }
 
     /// Begins, and opens the disk.
     pub fn up_disk(&mut self) {
-        let begun = self.ask(layout::VBUS_COMMAND_START, Ask::default());
-        assert_eq!(begun.status, 0);
+        self.begin();
         self.open_disk();
     }
 
     /// Begins, opens the console, and shares its queues.
     pub fn up_console(&mut self) {
-        let begun = self.ask(layout::VBUS_COMMAND_START, Ask::default());
-        assert_eq!(begun.status, 0);
-        let ask = Ask {
-            interface: 1,
-            number: 1,
-            ..Ask::default()
-        };
-        let opened = self.ask(layout::VBUS_COMMAND_OPEN, ask);
-        assert_eq!((opened.status, opened.connection), (0, 0));
+        self.begin();
+        self.open();
         assert_eq!(self.share(0, Role::Receive), 0);
         assert_eq!(self.share(1, Role::Transmit), 0);
     }
