@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
-use paravane_tests::{linux, program, source_root, vm};
+use paravane_tests::{linux, program, source_root, tree, vm};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -169,6 +170,54 @@ fn the_wall_clock_follows_the_hosts() {
         "{before:?} {after:?}"
     );
     clocks.end();
+}
+
+/// The clock's change against the host's while something happens that stops the machine or leaves
+/// it alone: at its first reading after that, and at the most certain of the next.
+fn across(cpus: &str, event: impl FnOnce(u32)) {
+    let mut clocks = Clocks::start(|words| {
+        let mut command = vm::command(words.iter().copied());
+        command.args(["--cpus", cpus]);
+        command
+    });
+    // As in the first test.
+    std::thread::sleep(Duration::from_secs(4));
+    let before = clocks.offsets();
+    event(clocks.machine.id());
+    for after in [clocks.ask(), clocks.offsets()] {
+        let error = after.monotonic - before.monotonic;
+        let uncertain = after.uncertain + before.uncertain;
+        println!("{error} ns, uncertain by {uncertain} ns");
+        assert!(error.abs() <= 100_000 + uncertain, "{before:?} {after:?}");
+        let wall = (after.real - before.real).abs();
+        assert!(wall <= 1_000_000 + uncertain, "{before:?} {after:?}");
+    }
+    clocks.end();
+}
+
+/// All processes of a machine are stopped for a while and go on.
+#[test]
+fn the_clock_is_right_after_a_stop() {
+    let long = std::env::var_os(LONG).is_some();
+    let time = Duration::from_secs(if long { 60 } else { 3 });
+    across("2", |machine| {
+        let all = tree::everything(machine);
+        for &pid in &all {
+            tree::signal(pid, Signal::STOP);
+        }
+        std::thread::sleep(time);
+        // The monitor is the first: it may find its machine stopped.
+        for &pid in &all {
+            tree::signal(pid, Signal::CONT);
+        }
+    });
+}
+
+/// Nothing happens in a machine for an hour.
+#[test]
+#[ignore = "an hour: make test-release"]
+fn the_clock_is_right_after_an_idle_hour() {
+    across("2", |_| std::thread::sleep(Duration::from_secs(3600)));
 }
 
 /// The lengths for `make test-release`.

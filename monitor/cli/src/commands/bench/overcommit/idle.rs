@@ -4,11 +4,9 @@
 use super::super::apps::session::{End, Session};
 use super::super::stats::median;
 use super::report::Idle;
-use super::{Bench, cpus, machines};
-use anyhow::{Context, bail};
+use super::{Bench, machines, processors};
+use anyhow::bail;
 use paravane_user_io::progress::Progress;
-use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, Instant};
 
 /// How long machines rest before they are measured, and for how long they are; with `--quick`.
@@ -28,9 +26,10 @@ pub fn measure(bench: &Bench<'_>, count: u32, progress: &Progress) -> anyhow::Re
     progress.step(&format!("{count} machines idle"));
     let quick = usize::from(bench.args.quick);
     rest(bench, REST[quick])?;
-    let (before, begun) = (times(&machines)?, Instant::now());
+    let ids: Vec<u32> = machines.iter().map(Session::id).collect();
+    let (before, begun) = (processors::used(&ids)?, Instant::now());
     rest(bench, MEASURED[quick])?;
-    let (after, seconds) = (times(&machines)?, begun.elapsed().as_secs_f64());
+    let (after, seconds) = (processors::used(&ids)?, begun.elapsed().as_secs_f64());
     let percent: Vec<f64> = before
         .iter()
         .zip(&after)
@@ -54,56 +53,4 @@ fn rest(bench: &Bench<'_>, time: Duration) -> anyhow::Result<()> {
         std::thread::sleep(LOOK);
     }
     Ok(())
-}
-
-/// The processor time of each machine so far, in ns.
-fn times(machines: &[Session<'_>]) -> anyhow::Result<Vec<f64>> {
-    let children = children()?;
-    let time = |machine: &Session<'_>| {
-        let mut family = vec![machine.id()];
-        let mut next = 0;
-        while let Some(&parent) = family.get(next) {
-            family.extend(children.get(&parent).into_iter().flatten());
-            next += 1;
-        }
-        family.iter().filter_map(|&pid| cpus::of_process(pid)).sum()
-    };
-    Ok(machines.iter().map(time).collect())
-}
-
-/// The children of each process of the host.
-fn children() -> anyhow::Result<BTreeMap<u32, Vec<u32>>> {
-    let mut all: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").context("/proc")? {
-        let name = entry.context("/proc")?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // It may have ended.
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if let Some(parent) = parent(&stat) {
-            all.entry(parent).or_default().push(pid);
-        }
-    }
-    Ok(all)
-}
-
-/// The parent's id in a line of /proc/PID/stat. The name before it may contain anything.
-fn parent(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split(' ').nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parents_are_found() {
-        assert_eq!(parent("7 (a) b) c) S 3 7 7 0"), Some(3));
-        assert_eq!(parent("7 (a"), None);
-        let own = std::process::id();
-        let all = children().unwrap();
-        assert!(all.values().any(|list| list.contains(&own)));
-    }
 }

@@ -68,6 +68,11 @@ impl<'a> Machine<'a> {
         self.0.run(script)
     }
 
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// The difference of its clock from the hypervisor's, in ns, when it was last corrected.
     pub fn clock_offset(&mut self) -> anyhow::Result<i64> {
         let answer = self.run(
@@ -84,9 +89,7 @@ impl<'a> Machine<'a> {
 
 /// A machine whose vCPUs all burn processor time until the value is dropped.
 #[derive(Debug)]
-pub struct Hog<'a> {
-    _session: Session<'a>,
-}
+pub struct Hog<'a>(Session<'a>);
 
 impl<'a> Hog<'a> {
     pub fn start(bench: &Bench<'a>) -> anyhow::Result<Self> {
@@ -97,8 +100,12 @@ impl<'a> Hog<'a> {
             bench.vcpus
         );
         command.args(["--", "sh", "-c", &script]);
-        Ok(Hog {
-            _session: Session::start("a busy machine", command, End::Machine, bench.terms)?,
-        })
+        let session = Session::start("a busy machine", command, End::Machine, bench.terms)?;
+        Ok(Hog(session))
+    }
+
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
     }
 }

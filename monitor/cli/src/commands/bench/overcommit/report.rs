@@ -5,15 +5,30 @@ use super::super::stats::{interval, median};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The times of a workload without paravirtual locks and with them, round by round, in seconds.
+/// One run of a workload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    /// The time that it took, in seconds.
+    pub seconds: f64,
+    /// Processors that its machine had in the mean, and those that the load had.
+    pub machine: f64,
+    pub load: f64,
+}
+
+/// A workload without paravirtual locks and with them, round by round.
 #[derive(Debug, Default)]
 pub struct Pair {
-    base: Vec<f64>,
-    pv: Vec<f64>,
+    base: Vec<Turn>,
+    pv: Vec<Turn>,
+}
+
+/// The times of turns, in seconds.
+fn seconds(turns: &[Turn]) -> Vec<f64> {
+    turns.iter().map(|turn| turn.seconds).collect()
 }
 
 impl Pair {
-    pub fn add(&mut self, base: f64, pv: f64) {
+    pub fn add(&mut self, base: Turn, pv: Turn) {
         self.base.push(base);
         self.pv.push(pv);
     }
@@ -21,7 +36,15 @@ impl Pair {
     /// The gain of each round, in percent of the time without them.
     fn gains(&self) -> Vec<f64> {
         let pairs = self.base.iter().zip(&self.pv);
-        pairs.map(|(base, pv)| (1.0 - pv / base) * 100.0).collect()
+        pairs
+            .map(|(base, pv)| (1.0 - pv.seconds / base.seconds) * 100.0)
+            .collect()
+    }
+
+    /// The processors that the load had in the turn in which it had fewest. Each is in a row.
+    fn least_load(&self) -> f64 {
+        let turns = self.base.iter().chain(&self.pv);
+        turns.map(|turn| turn.load).fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -43,25 +66,53 @@ pub struct Row {
     /// The loss is not larger than that, with a confidence of 95 % or more.
     pub loss_at_most_percent: f64,
     pub rounds: usize,
+    /// Processors that the machine had in the mean, without them and with them.
+    pub base_processors: f64,
+    pub pv_processors: f64,
+    /// Processors that the load had in the round in which it had fewest.
+    pub load_processors: f64,
+    /// The median time with them in percent of that at 1x times the load: 100 is the ideal share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ideal_percent: Option<f64>,
+    #[serde(skip)]
+    pv_median: f64,
 }
 
 impl Row {
     pub fn new(case: u32, workload: &'static str, pair: &Pair) -> Self {
         let gains = pair.gains();
-        let (base, pv) = (mean_and_deviation(&pair.base), mean_and_deviation(&pair.pv));
+        let (base, pv) = (seconds(&pair.base), seconds(&pair.pv));
+        let mean = |turns: &[Turn]| {
+            let had: Vec<f64> = turns.iter().map(|turn| turn.machine).collect();
+            mean_and_deviation(&had).0
+        };
         Row {
             case: format!("{case}x"),
             workload,
-            base_s: base.0,
-            base_sd: base.1,
-            pv_s: pv.0,
-            pv_sd: pv.1,
+            base_s: mean_and_deviation(&base).0,
+            base_sd: mean_and_deviation(&base).1,
+            pv_s: mean_and_deviation(&pv).0,
+            pv_sd: mean_and_deviation(&pv).1,
             gain_percent: median(&gains),
             ci95: interval(&gains),
             loss_at_most_percent: -interval(&gains)[0],
             rounds: gains.len(),
+            base_processors: mean(&pair.base),
+            pv_processors: mean(&pair.pv),
+            load_processors: pair.least_load(),
+            ideal_percent: None,
+            pv_median: median(&pv),
         }
     }
+}
+
+/// A row at which the load did not have what is its share.
+#[derive(Debug, Serialize)]
+pub struct Short {
+    case: String,
+    workload: &'static str,
+    had: f64,
+    share: f64,
 }
 
 /// A workload that was not measured.
@@ -95,9 +146,14 @@ pub struct Idle {
     pub most_percent: f64,
 }
 
+/// The part of its fair share of processors that a load has at least. The rest is what starts and
+/// ends of the measured scripts take.
+const LOAD_LEAST: f64 = 0.85;
+
 /// Heads of the table of workloads.
 const GAINS: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | \
-    95 % | rounds |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n";
+    95 % | rounds | processors: plain, paravirtual, load | of ideal, % |\n\
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 const LOSSES: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | loss, % | \
     at most, % | rounds |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n";
 
@@ -109,6 +165,7 @@ pub struct Report {
     pub no_loss: bool,
     pub rows: Vec<Row>,
     pub skipped: Vec<Skipped>,
+    pub short: Vec<Short>,
     pub clocks: Vec<Clock>,
     pub idle: Option<Idle>,
 }
@@ -116,6 +173,28 @@ pub struct Report {
 impl Report {
     pub fn skip(&mut self, workload: &'static str, why: String) {
         self.skipped.push(Skipped { workload, why });
+    }
+
+    /// Adds a row. Whether the load took its share shows here.
+    #[allow(clippy::cast_precision_loss)] // few processors
+    pub fn add(&mut self, case: u32, workload: &'static str, pair: &Pair) {
+        let mut row = Row::new(case, workload, pair);
+        let alone = self.rows.iter();
+        let alone = alone.filter(|other| other.workload == workload && other.case == "1x");
+        row.ideal_percent = alone
+            .map(|one| row.pv_median / (one.pv_median * f64::from(case)) * 100.0)
+            .next();
+        let others = f64::from(case - 1) / f64::from(case);
+        let share = self.processors as f64 * others;
+        if row.load_processors < share * LOAD_LEAST {
+            self.short.push(Short {
+                case: row.case.clone(),
+                workload,
+                had: row.load_processors,
+                share,
+            });
+        }
+        self.rows.push(row);
     }
 
     pub fn markdown(&self) -> String {
@@ -137,15 +216,34 @@ impl Report {
                     -row.gain_percent, row.loss_at_most_percent, row.rounds
                 )
             } else {
+                let ideal = row.ideal_percent.map(|percent| format!("{percent:.0}"));
                 writeln!(
                     out,
-                    "{:.1} | {low:.1} to {high:.1} | {} |",
-                    row.gain_percent, row.rounds
+                    "{:.1} | {low:.1} to {high:.1} | {} | {:.2}, {:.2}, {:.2} | {} |",
+                    row.gain_percent,
+                    row.rounds,
+                    row.base_processors,
+                    row.pv_processors,
+                    row.load_processors,
+                    ideal.unwrap_or_default()
                 )
             };
         }
         for Skipped { workload, why } in &self.skipped {
             let _ = writeln!(out, "\n{workload} was not measured: {why}.");
+        }
+        for short in &self.short {
+            let Short {
+                case,
+                workload,
+                had,
+                share,
+            } = short;
+            let _ = writeln!(
+                out,
+                "\n{case}, {workload}: the load had {had:.2} processors in a round, less than its \
+                 share of {share:.2}. This row is not one of {case}."
+            );
         }
         out.push_str("\n| time | |\n| --- | ---: |\n");
         for clock in &self.clocks {
@@ -187,12 +285,42 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    fn row() -> Row {
+    fn turn(seconds: f64, load: f64) -> Turn {
+        Turn {
+            seconds,
+            machine: 0.9,
+            load,
+        }
+    }
+
+    fn pair() -> Pair {
         let mut pair = Pair::default();
         for (base, pv) in [(10.0, 5.0), (20.0, 5.0), (30.0, 30.0)] {
-            pair.add(base, pv);
+            pair.add(turn(base, 1.0), turn(pv, 1.1));
         }
-        Row::new(2, "w", &pair)
+        pair
+    }
+
+    fn row() -> Row {
+        Row::new(2, "w", &pair())
+    }
+
+    #[test]
+    fn a_load_that_has_less_than_its_share_is_told() {
+        let mut report = Report {
+            processors: 2,
+            ..Report::default()
+        };
+        report.add(1, "w", &pair());
+        report.add(2, "w", &pair());
+        assert_eq!(report.rows[0].ideal_percent, None);
+        assert_eq!(report.rows[1].ideal_percent, Some(50.0));
+        assert!(report.short.is_empty(), "{report:?}");
+        report.add(3, "w", &pair());
+        let text = report.markdown();
+        let told = "\n3x, w: the load had 1.00 processors in a round, less than its share of 1.33.";
+        assert!(text.contains(told), "{text}");
+        assert_eq!(text.matches("This row is not one of").count(), 1);
     }
 
     #[test]
@@ -223,7 +351,10 @@ mod tests {
         report.skip("pgbench", "there is none".to_string());
         let text = report.markdown();
         assert!(
-            text.contains("| 2x | w | 20.00 (10.00) | 13.33 (14.43) | 50.0 | 0.0 to 75.0 | 3 |\n"),
+            text.contains(
+                "| 2x | w | 20.00 (10.00) | 13.33 (14.43) | 50.0 | 0.0 to 75.0 | 3 | \
+                 0.90, 0.90, 1.00 |  |\n"
+            ),
             "{text}"
         );
         assert!(
