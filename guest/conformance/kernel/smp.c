@@ -153,13 +153,18 @@ bool smp_start(u32 vcpu)
 	return !smp_start_with(vcpu, &state) && smp_wait_start(vcpu, is_online, cpu);
 }
 
+int smp_state_before[MAX_VCPUS];
+
 void smp_init(void)
 {
+	static struct vmi_vcpu_state state;
 	u32 i;
 
 	machine.vcpus_online = 1;
 	percpus[0]->online = true;
 	for (i = 1; i < machine.vcpu_count; i++) {
+		if (vmi.smp_vcpu_state)
+			smp_state_before[i] = vmi.smp_vcpu_state(i, &state);
 		if (!smp_start(i)) {
 			print("# vCPU %u does not start\n", i);
 			break;

@@ -16,6 +16,8 @@
 
 /* Starts all vCPUs. Prints a line and stops at the first that does not start. */
 void smp_init(void);
+/* What smp.vcpu_state answered for each vCPU but the first before its first INIT. */
+extern int smp_state_before[MAX_VCPUS];
 /* Sends INIT and STARTUP with this state; 0 or the error of the call that failed. */
 int smp_start_with(u32 vcpu, const struct vmi_ap_state *state);
 /*

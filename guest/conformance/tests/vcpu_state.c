@@ -133,6 +133,33 @@ TEST(vcpu_state_carried, "smp.vcpu_state.carried", 2, 0, SMP_VCPU_STATE, LOCK_KI
 	CHECK_EQ(arrived[VECTOR_B], 1);
 }
 
+static void stop(void *argument)
+{
+	(void)argument;
+	atomic_store(&ready, 1);
+	vmi.cpu_stop();
+}
+
+/* A vCPU that is off without an INIT: before its first start, and in cpu.stop. */
+TEST(vcpu_state_without_init, "smp.vcpu_state.without_init", 2, 0, SMP_VCPU_STATE, CPU_STOP)
+{
+	struct vmi_vcpu_state state;
+
+	if (!vmi.smp_vcpu_state)
+		test_skip("the layer is older");
+	CHECK_RESULT(smp_state_before[1], -VMI_EBUSY);
+	ready = 0;
+	run_on(1, stop, NULL);
+	WAIT_UNTIL(atomic_load(&ready));
+	/* On some layers it is off soon. */
+	delay_ns(10 * NS_PER_MS);
+	CHECK_RESULT(vmi.smp_vcpu_state(1, &state), -VMI_EBUSY);
+	CHECK_RESULT(send_icr(1, ICR_INIT), 0);
+	delay_ns(10 * NS_PER_MS);
+	CHECK_RESULT(vmi.smp_vcpu_state(1, &state), 0);
+	CHECK(smp_start(1));
+}
+
 TEST(vcpu_state_errors, "smp.vcpu_state.errors", 2, 0, SMP_VCPU_STATE)
 {
 	u32 bad[] = { 0x10000, 0xffffffff, VCPU_WITHOUT_DATA }, i;

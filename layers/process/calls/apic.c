@@ -114,6 +114,7 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 
 	lock_take(&shared->spaces);
 	to->startup_pending = 0;
+	to->had_init = 1;
 	off = to->s.state == PHV_VCPU_OFF;
 	if (!off)
 		__atomic_fetch_or(&to->s.pending, PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
@@ -230,7 +231,10 @@ int process_smp_vcpu_state(u32 number, struct vmi_vcpu_state *state)
 	if (!vcpu_known(number))
 		return -VMI_ENOENT;
 	v = vcpu_at(number);
-	if (v != this_vcpu() && READ_ONCE(v->s.state) != PHV_VCPU_OFF)
+	/* A vCPU that is off without an INIT was never started, or has stopped by itself. */
+	if (v != this_vcpu() &&
+	    (READ_ONCE(v->s.state) != PHV_VCPU_OFF ||
+	     (!READ_ONCE(v->had_init) && !FAULT(VCPU_STATE_WITHOUT_INIT))))
 		return -VMI_EBUSY;
 	copy.kick = READ_ONCE(v->s.kick) != 0 && !FAULT(VCPU_STATE_NO_KICK);
 	for (i = 0; i < 2; i++) {

@@ -57,6 +57,7 @@ struct vcpu {
 	enum resume_kind resume;
 	u32 have_ap_state;
 	u32 startup_pending;
+	u32 had_init;				/* and it was not started since */
 	u32 lazy_mode;
 	u64 fs_base;
 	u32 gs_selector, fs_selector, ds_selector, es_selector, mxcsr;
