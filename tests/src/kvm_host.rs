@@ -9,9 +9,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 mod archive;
+mod emulator;
 mod kernel;
 
 pub use archive::Archive;
+pub use emulator::unemulated;
 pub use kernel::{Kernel, MODULES};
 
 use crate::program::{self, Ends};
