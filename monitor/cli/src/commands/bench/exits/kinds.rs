@@ -19,6 +19,9 @@ pub const KINDS: [(&str, &str); 11] = [
     ("rest", "all others"),
 ];
 
+/// Kinds that grow with what else the host does, whatever its guest does.
+const BY_HOST: [&str; 2] = ["interrupt", "memory"];
+
 /// The numbers of a processor's exits.
 struct Numbers {
     interrupt: u64,
@@ -211,6 +214,15 @@ impl Counts {
     /// All exits.
     pub fn total(&self) -> u64 {
         self.kinds.iter().sum()
+    }
+
+    /// Without the kinds that the host causes.
+    pub fn by_guest(&self) -> u64 {
+        let kinds = KINDS.iter().zip(self.kinds);
+        kinds
+            .filter(|((kind, _), _)| !BY_HOST.contains(kind))
+            .map(|(_, count)| count)
+            .sum()
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Column {
     total: f64,
     /// Of the round with the fewest.
     least: f64,
+    /// Without those that the host causes: the fewest of a round, the median, the most.
+    guest: [f64; 3],
     kinds: BTreeMap<&'static str, f64>,
     /// Of all operations of the round.
     reasons: BTreeMap<String, u64>,
@@ -46,6 +48,14 @@ impl Column {
         rounds.sort_by_key(Counts::total);
         let median = rounds.get(rounds.len() / 2).cloned().unwrap_or_default();
         let least = rounds.first().map_or(0, Counts::total);
+        let mut guest: Vec<u64> = rounds.iter().map(Counts::by_guest).collect();
+        guest.sort_unstable();
+        let at = |index: usize| guest.get(index).copied().unwrap_or_default();
+        let guest = [
+            at(0),
+            at(guest.len() / 2),
+            at(guest.len().saturating_sub(1)),
+        ];
         let each = |count| each(count, operations);
         Column {
             row: row.name,
@@ -55,6 +65,7 @@ impl Column {
             rounds: rounds.len(),
             total: each(median.total()),
             least: each(least),
+            guest: guest.map(each),
             kinds: KINDS
                 .iter()
                 .zip(median.kinds)
@@ -179,5 +190,17 @@ mod tests {
         assert_eq!(lines[3], "|  | eoi | 4 | 0 | ends of interrupts |");
         assert_eq!(lines[4], "|  | rest | 0 | 0.2 | all others |");
         assert!((report.rows[0].least - 1.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_the_host_causes_is_left_out() {
+        let interrupt = KINDS.iter().position(|(kind, _)| *kind == "interrupt");
+        let mut busy = counts(1, 1);
+        busy.kinds[interrupt.unwrap()] = 1000;
+        let rounds = vec![busy, counts(30, 0), counts(0, 10)];
+        let column = Column::new(&ROWS[4], "kvm", 2, rounds);
+        for (guest, expected) in column.guest.iter().zip([1.0, 5.0, 15.0]) {
+            assert!((guest - expected).abs() < 1e-9, "{:?}", column.guest);
+        }
     }
 }
