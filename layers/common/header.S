@@ -7,6 +7,12 @@
 #include "asm.h"
 #include "layer.h"
 
+/* Linear addresses that the hypervisor keeps for itself. */
+#ifndef LAYER_RESERVE_START
+#define LAYER_RESERVE_START 0
+#define LAYER_RESERVE_END 0
+#endif
+
 #define LAYER_BASE vmi_rom_header
 
 	.section .vmi.header, "a", @progbits
@@ -38,7 +44,7 @@ vmi_rom_header:
 	.short	VMI_SIZE_SECTION
 	.long	layer_extable - vmi_rom_header
 	.long	layer_extable_end - vmi_rom_header	/* its end; mkrom: its count */
-	.quad	0, 0			/* no linear addresses reserved */
+	.quad	LAYER_RESERVE_START, LAYER_RESERVE_END
 0:	.ascii	LAYER_NAME
 	.org	0b + 16
 	.long	0			/* flags: the kernel copies it */

@@ -84,6 +84,9 @@ static void write_records(void)
 		section(VMI_SECTION_MMU)->features |= VMI_MMU_FLUSH_PREEMPTED;
 	if (kvm.eoi)
 		set_record(VMI_CALL_APIC_EOI, VMI_RELOC_CALL);
+	/* It is right where the counters of the host's processors are not in step, too. */
+	if (kvm.clock)
+		set_record(VMI_CALL_TIME_READ, VMI_RELOC_CALL);
 	/* An INIT must be noticed, after which nothing is shared. */
 	if (kvm.send_ipi || kvm.clock || kvm.steal || kvm.eoi)
 		set_record(VMI_CALL_APIC_SEND_IPI, VMI_RELOC_CALL);

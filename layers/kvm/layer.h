@@ -18,7 +18,8 @@
 /*
  * As the native layer, but for the calls that a kernel should only make if the host has the
  * feature: core.init completes their records (core.c). A flush of everything needs CR4, and to read
- * it is an exit: a kernel knows it, or has an instruction for the flush.
+ * it is an exit: a kernel knows it, or has an instruction for the flush. An alarm is a deadline of
+ * the counter, as a kernel's own timer is.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)						\
 	.set layer_reloc, VMI_RELOC_NONE;						\
@@ -26,7 +27,8 @@
 	.set layer_reloc, VMI_RELOC_CALL;						\
 	.endif;										\
 	.if num >> 8 == VMI_SECTION_LOCK || num == VMI_CALL_APIC_SEND_IPI ||		\
-	    num == VMI_CALL_APIC_EOI || num == VMI_CALL_MMU_FLUSH_TLB;			\
+	    num == VMI_CALL_APIC_EOI || num == VMI_CALL_MMU_FLUSH_TLB ||		\
+	    num == VMI_CALL_TIME_READ || num == VMI_CALL_TIME_SET_ALARM;		\
 	.set layer_reloc, VMI_RELOC_NONE;						\
 	.endif
 

@@ -17,15 +17,16 @@
 
 /*
  * A call with a native form keeps it. VMI_NATIVE_... of a call without one does not expand, so
- * STRING, which expands, and STRING_, which does not, give the same. Locks and interprocessor
- * interrupts a kernel does as well or better in its own way.
+ * STRING, which expands, and STRING_, which does not, give the same. Locks, interprocessor
+ * interrupts, clock and timers a kernel has as good or better itself.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)						\
 	.set layer_reloc, VMI_RELOC_NONE;						\
 	.ifeqs STRING(VMI_NATIVE_##S##_##N), STRING_(VMI_NATIVE_##S##_##N);		\
 	.set layer_reloc, VMI_RELOC_CALL;						\
 	.endif;										\
-	.if num >> 8 == VMI_SECTION_LOCK || num == VMI_CALL_APIC_SEND_IPI;		\
+	.if num >> 8 == VMI_SECTION_LOCK || num == VMI_CALL_APIC_SEND_IPI ||		\
+	    num == VMI_CALL_TIME_READ || num == VMI_CALL_TIME_SET_ALARM;		\
 	.set layer_reloc, VMI_RELOC_NONE;						\
 	.endif
 

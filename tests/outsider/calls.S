@@ -9,7 +9,7 @@
 	(num == VMI_CALL_CPU_READ_MSR) | (num == VMI_CALL_CPU_WRITE_MSR) |		\
 	(num == VMI_CALL_APIC_EOI) | (num == VMI_CALL_MMU_FLUSH_SPACE) |		\
 	(num == VMI_CALL_TIME_READ) | (num == VMI_CALL_TIME_WALLCLOCK) |		\
-	(num == VMI_CALL_TIME_WALLCLOCK_UPDATED) |					\
+	(num == VMI_CALL_TIME_WALLCLOCK_UPDATED) | (num == VMI_CALL_TIME_SET_ALARM) |	\
 	(num == VMI_CALL_CPU_IRQ_DISABLE) | (num == VMI_CALL_CPU_IRQ_FLAG) |		\
 	(num == VMI_CALL_MMU_GET_CR3) | (num == VMI_CALL_MMU_SET_CR3)
 

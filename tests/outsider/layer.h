@@ -2,8 +2,9 @@
 /*
  * A layer as docs/writing-a-layer.md tells to write one, for bare metal: what differs from the
  * native layer is what a kernel must not assume. It has records of each kind, inline code that it
- * completes in core.init, large layer data, and no section that a kernel can do without. It counts
- * what a kernel uses, and a test can have it steal time and move the wall clock.
+ * completes in core.init, large layer data, a large image, addresses that it keeps, and no section
+ * that a kernel can do without. It counts what a kernel uses, and a test can have it steal time and
+ * move the wall clock.
  */
 #ifndef OUTSIDER_LAYER_H
 #define OUTSIDER_LAYER_H
@@ -17,6 +18,9 @@
 
 #define LAYER_NAME "outsider"
 #define LAYER_PERCPU_SIZE OUTSIDER_PERCPU_SIZE
+/* In the upper half, outside of all that Linux documents as its own. */
+#define LAYER_RESERVE_START 0xffff870000000000
+#define LAYER_RESERVE_END 0xffff870040000000
 
 /* Neither lock, patch, stats nor line. */
 #define LAYER_SECTIONS								\

@@ -12,6 +12,7 @@ vmi_apic_eoi_fn outsider_apic_eoi;
 vmi_time_read_fn outsider_time_read;
 vmi_time_wallclock_fn outsider_time_wallclock;
 vmi_time_wallclock_updated_fn outsider_time_wallclock_updated;
+vmi_time_set_alarm_fn outsider_time_set_alarm;
 
 extern u8 outsider_code[], outsider_code_end[];
 
@@ -58,11 +59,28 @@ static bool is_alone(void)
 	return !(d & 1u << 28) || (b >> 16 & 0xff) < 2;
 }
 
+static u8 spare[OUTSIDER_SPARE];
+
+/* The memory after the image is there, and zero. */
+static bool whole(void)
+{
+	for (u32 i = 0; i < sizeof(spare); i += 64) {
+		if (READ_ONCE(spare[i]))
+			return false;
+		WRITE_ONCE(spare[i], 1);
+	}
+	return true;
+}
+
 int outsider_core_init(struct vmi_init *init)
 {
+	static bool started;
 	int error = native_core_init(init);
 
 	if (!error) {
+		if (!started && !whole())
+			return -VMI_ENODEV;
+		started = true;
 		outsider_gs_offset = native.percpu_gs_offset;
 		complete((u32)native.percpu_gs_offset);
 		if (!is_alone())
@@ -104,6 +122,15 @@ void outsider_apic_eoi(void)
 {
 	count(OUTSIDER_EOI);
 	native_apic_eoi();
+}
+
+int outsider_time_set_alarm(u32 flags, u64 expiry, u64 period, u32 vector)
+{
+	int error = native_time_set_alarm(flags, expiry, period, vector);
+
+	if (!error)
+		count(OUTSIDER_SET_ALARM);
+	return error;
 }
 
 /* Of the machine, set by the registers. */

@@ -19,14 +19,19 @@
 #define OUTSIDER_EOI (OUTSIDER_SET_CR3 - 8)
 #define OUTSIDER_FLUSH_SPACE (OUTSIDER_SET_CR3 - 16)
 #define OUTSIDER_WALLCLOCK (OUTSIDER_SET_CR3 - 24)
+#define OUTSIDER_SET_ALARM (OUTSIDER_SET_CR3 - 32)
+
+/* Of the layer: more than Linux has room for in its image. */
+#define OUTSIDER_SPARE (640 * 1024)
 
 /*
  * cpu.read_msr of this number and of those after it returns what the vCPU has counted: the three in
- * struct vmi_percpu, then mmu.set_cr3, apic.eoi, mmu.flush_space and time.wallclock.
+ * struct vmi_percpu, then mmu.set_cr3, apic.eoi, mmu.flush_space, time.wallclock and
+ * time.set_alarm.
  */
 #define OUTSIDER_MSR 0x4f757400
 #define OUTSIDER_FAST 3
-#define OUTSIDER_COUNTS 7
+#define OUTSIDER_COUNTS 8
 /* The next number returns the vCPU's local APIC id as the kernel has told it. */
 #define OUTSIDER_APIC_ID OUTSIDER_COUNTS
 /* cpu.write_msr: so many seconds the wall clock moves. */

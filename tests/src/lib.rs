@@ -2,6 +2,7 @@
 //! Shared by the end-to-end tests: runs the program, reads its output, makes small guests that
 //! misbehave.
 
+pub mod bare;
 pub mod busy;
 pub mod debian;
 pub mod fuzz;

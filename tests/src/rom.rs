@@ -11,6 +11,9 @@ pub const VMI_SIGNATURE: usize = offset_of!(RomHeader, vmi_signature);
 /// Offset of the offset of the section table.
 pub const SECTIONS: usize = offset_of!(RomHeader, sections);
 
+/// Offset of the first linear address that the hypervisor keeps; after it is their end.
+pub const RESERVE_START: usize = offset_of!(RomHeader, reserve_start);
+
 /// A copy of `image` with `bytes` at `at` and a valid checksum.
 #[must_use]
 pub fn with(image: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {

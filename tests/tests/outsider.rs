@@ -4,10 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::bare::{self, boot_with, root};
 use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, rom, source_root};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,39 +32,9 @@ fn make(what: &str, folder: &Path) {
     assert!(make.status.success(), "{make:?}");
 }
 
-/// An initial RAM disk with `tests/guest/outsider` as the first process.
-fn root(folder: &TempDir) -> Vec<u8> {
-    let program = folder.path().join("init");
-    linux::compile(&source_root().join("tests/guest/outsider"), &program);
-    linux::initial_root(&fs::read(&program).unwrap())
-}
-
-/// Boots in software emulation until that process is done.
-fn boot_with(smp: &str, kernel: &Path, root: &Path, more: &[&OsStr]) -> Run {
-    let mut qemu = Command::new("qemu-system-x86_64");
-    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi"]);
-    qemu.args(["-cpu", "max", "-m", "512", "-smp", smp, "-display", "none"]);
-    qemu.args(["-vga", "none", "-serial", "stdio", "-nodefaults"]);
-    qemu.args(["-no-user-config", "-no-reboot", "-append"]);
-    qemu.arg("console=ttyS0 quiet panic=-1");
-    qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(root);
-    let mut run = program::finish(qemu.args(more));
-    run.stdout = run.stdout.replace('\r', "");
-    assert!(run.stdout.contains("\ndone\n"), "{run:?}");
-    run
-}
-
 /// Boots Linux with a ROM.
 fn boot(folder: &TempDir, rom: &Path, smp: &str) -> Run {
-    let path = folder.path().join("root");
-    fs::write(&path, root(folder)).unwrap();
-    let image = linux::kernel().with_file_name("bzImage");
-    boot_with(
-        smp,
-        &image,
-        &path,
-        &["-option-rom".as_ref(), rom.as_os_str()],
-    )
+    bare::boot(folder, &linux::kernel().with_file_name("bzImage"), rom, smp)
 }
 
 /// What /sys/kernel/debug/vmi/calls says: the record of a call, and its sites by what they hold.
@@ -179,10 +149,16 @@ fn linux_uses_what_the_layer_offers() {
     assert!(count("flush_space") > 100, "{run:?}");
     // At least the first time, and what was missing when the clock source came.
     assert!(count("wallclock") >= 1, "{run:?}");
+    // Each of the 100 sleeps has one.
+    assert!(count("set_alarm") > 100, "{run:?}");
+    let has = |line: &str| run.stdout.contains(&format!("\n{line}\n"));
+    assert!(has("device vmi") && has("source vmi"), "{run:?}");
     let after = |start: &str| {
         let mut lines = run.stdout.lines();
         lines.find_map(|line| line.strip_prefix(start)).unwrap()
     };
+    let slept = after("slept ").strip_suffix(" ms").unwrap();
+    assert!(slept.parse::<u64>().unwrap() >= 200, "{run:?}");
     let moved: u64 = after("moved ").parse().unwrap();
     assert!((3598..3610).contains(&moved), "{run:?}");
     assert_eq!(after("stolen before "), "0", "{run:?}");
@@ -269,6 +245,9 @@ fn the_native_layer_changes_no_site() {
     fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
     let run = boot(&folder, &file, "2");
     assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+    // Its records say that the kernel's own clock and timers are as good.
+    assert!(run.stdout.contains("\ndevice lapic"), "{run:?}");
+    assert!(run.stdout.contains("\nthe clock is not vmi\n"), "{run:?}");
     let calls = calls(&run.stdout);
     assert_eq!(calls.len(), 14, "{run:?}");
     for (call, (record, sites)) in calls {
@@ -357,6 +336,28 @@ fn an_absent_call_is_refused() {
         let run = boot(&folder, &file, "2");
         let line = format!("log VMI: layer outsider: {name} is absent, native\n");
         assert!(run.stdout.contains(&line), "{run:?}");
+    }
+}
+
+/// A hypervisor that keeps addresses of the direct map, or of programs, cannot have them.
+#[test]
+fn addresses_in_use_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = fs::read(build(folder.path())).unwrap();
+    for (start, end) in [
+        (0xffff_8700_0000_0000_u64, 0xffff_8880_0000_1000_u64),
+        (0x10_0000_0000, 0x20_0000_0000),
+    ] {
+        let file = folder.path().join("keeps.rom");
+        let bytes = [start.to_le_bytes(), end.to_le_bytes()].concat();
+        fs::write(&file, rom::with(&good, rom::RESERVE_START, &bytes)).unwrap();
+        let run = boot(&folder, &file, "1");
+        let line = format!(
+            "log VMI: layer outsider: keeps addresses {start:#x} to {end:#x}, which are in use, \
+             native\n"
+        );
+        assert!(run.stdout.contains(&line), "{run:?}");
+        assert!(calls(&run.stdout).is_empty(), "{run:?}");
     }
 }
 

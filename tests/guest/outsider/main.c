@@ -55,14 +55,15 @@ static void print_log(void)
 static void print_counts(int cpu)
 {
 	static const char *const names[] = { "irq_disable", "irq_flag", "get_cr3", "set_cr3",
-					     "eoi", "flush_space", "wallclock", "apic_id" };
+					     "eoi", "flush_space", "wallclock", "set_alarm",
+					     "apic_id" };
 	char path[64];
 	uint64_t count;
 	int file;
 
 	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
 	file = open(path, O_RDONLY);
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < 9; i++) {
 		if (pread(file, &count, 8, MSR + i) == 8)
 			printf("count %d %s %llu\n", cpu, names[i], (unsigned long long)count);
 		else
@@ -98,6 +99,32 @@ static int set_register(unsigned int msr, uint64_t value)
 
 	close(file);
 	return result;
+}
+
+/* The kernel's clock sources and clock events; then time passes by the layer's clock. */
+static void clocks(void)
+{
+	static const char current[] = "/sys/devices/system/clocksource/clocksource0/"
+				      "current_clocksource";
+	struct timespec start, end;
+	int file;
+
+	print_file("sources", "/sys/devices/system/clocksource/clocksource0/available_clocksource");
+	print_file("device", "/sys/devices/system/clockevents/clockevent0/current_device");
+	file = open(current, O_WRONLY);
+	if (write(file, "vmi", 3) != 3)
+		printf("the clock is not vmi\n");
+	close(file);
+	print_file("source", current);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	usleep(200000);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	printf("slept %lld ms\n", (long long)((end.tv_sec - start.tv_sec) * 1000 +
+					      (end.tv_nsec - start.tv_nsec) / 1000000));
+	file = open(current, O_WRONLY);
+	if (write(file, "tsc", 3) != 3)
+		printf("the clock is not tsc\n");
+	close(file);
 }
 
 static int64_t seconds(clockid_t clock)
@@ -176,6 +203,7 @@ int main(void)
 	for (int cpu = 0; cpu < 2 && cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
 		work(cpu);
 	print_log();
+	clocks();
 	print_file("sites", "/sys/kernel/debug/vmi/calls");
 	if (!access(STATS, F_OK)) {
 		int file;

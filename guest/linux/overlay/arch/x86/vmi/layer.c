@@ -4,7 +4,6 @@
 #include <linux/errno.h>
 #include <linux/memblock.h>
 #include <linux/mm.h>
-#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/string.h>
@@ -27,9 +26,6 @@ struct vmi_percpu *vmi_percpu_table[NR_CPUS];
 
 /* For each vCPU until it has per-CPU data. */
 static struct vmi_percpu early_percpu[NR_CPUS] __aligned(VMI_PERCPU_ALIGN);
-
-/* Holds a layer from an option ROM: near its callers, and executable (vmi_set_memory_nx()). */
-static u8 layer_space[SZ_256K] __page_aligned_bss;
 
 /* The boot vCPU's layer data at an entry from a hypervisor, if they are no larger. */
 static u8 early_data[2 * PAGE_SIZE] __aligned(VMI_PERCPU_ALIGN);
@@ -68,16 +64,18 @@ static void fill_table(void)
 static enum vmi_rom_error load(const struct vmi_rom *rom)
 {
 	const struct vmi_rom_header *h = &rom->header;
+	u8 *space;
 
 	vmi_layer.rom = *rom;
 	vmi_layer.base = rom->image;
 	if (!(h->flags & VMI_HEADER_IN_PLACE)) {
-		if (h->load_size > sizeof(layer_space))
+		space = vmi_layer_space(h->load_size);
+		if (!space)
 			return VMI_ROM_LOAD_SIZE;
-		memcpy(layer_space, rom->image, h->image_size);
-		memset(layer_space + h->image_size, 0, h->load_size - h->image_size);
-		vmi_layer.base = layer_space;
-		vmi_layer.rom.image = layer_space;
+		memcpy(space, rom->image, h->image_size);
+		memset(space + h->image_size, 0, h->load_size - h->image_size);
+		vmi_layer.base = space;
+		vmi_layer.rom.image = space;
 	}
 	memcpy(vmi_layer.name, h->name, sizeof(h->name));
 	fill_table();

@@ -155,6 +155,9 @@ void __init vmi_init_locks(void)
 	/* A single vCPU never waits for a lock. */
 	if (vmi_boot.vcpu_count < 2 || vmi_layer_record(VMI_CALL_LOCK_WAIT) == VMI_RELOC_NONE)
 		return;
+	/* Each is an answer to a question that the others leave open. */
+	if (!vmi.lock_wait || !vmi.lock_kick || !vmi.lock_preempted)
+		return;
 	if (nopvspin) {
 		pr_info("VMI: locks spin: \"nopvspin\"\n");
 		return;

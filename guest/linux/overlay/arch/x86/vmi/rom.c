@@ -3,8 +3,7 @@
  * A layer in an option ROM, on bare metal or full virtualization, or handed over by a hypervisor
  * that runs the kernel with privilege. The kernel has started in the usual way. It calls the layer
  * for the operations that the layer asks for, and for what the layer offers: ends of interrupts,
- * flushes of spaces, the wall clock, stolen time. Everything else stays native, and so do the
- * timers.
+ * flushes of spaces, clocks, alarms, stolen time. Everything else stays native.
  */
 #include <linux/init.h>
 #include <linux/memblock.h>
@@ -123,6 +122,12 @@ void __init vmi_find_rom(void)
 		pr_info("VMI: layer %s: %s, native\n", vmi_layer.name, wrong);
 		return;
 	}
+	if (vmi_layer_in_the_way()) {
+		pr_info("VMI: layer %s: keeps addresses %#llx to %#llx, which are in use, native\n",
+			vmi_layer.name, vmi_layer.rom.header.reserve_start,
+			vmi_layer.rom.header.reserve_end);
+		return;
+	}
 	rdmsrl(MSR_GS_BASE, gs_base);
 	vmi_boot.vcpu_count = NR_CPUS;
 	vmi_boot.direct_map = PAGE_OFFSET;
@@ -156,6 +161,7 @@ void __init vmi_find_rom(void)
 	vmi_init_ipis();
 	vmi_init_flush_preempted();
 	vmi_init_wallclock();
+	vmi_init_alarms();
 	without_pcids();
 	if (vmi_sites_differ())
 		setup_force_cpu_cap(X86_FEATURE_PVCALLS);

@@ -2,8 +2,13 @@
 /*
  * The clock source is the time-stamp counter, at the frequency that the layer reports. Clock events
  * are the layer's alarms.
+ *
+ * With a layer in a ROM clock events are its alarms if it says so by the record of time.set_alarm,
+ * and its real time is a second clock source, for when the counter proves unstable, if it says so
+ * by that of time.read.
  */
 #include <linux/clockchips.h>
+#include <linux/clocksource.h>
 #include <linux/hardirq.h>
 #include <linux/percpu.h>
 #include <linux/static_call.h>
@@ -120,13 +125,19 @@ DEFINE_IDTENTRY_SYSVEC(sysvec_vmi_alarm)
 	set_irq_regs(old);
 }
 
+/* On a processor's own local APIC an alarm is its timer. */
+static unsigned int stops_when_idle(void)
+{
+	return vmi_low || this_cpu_has(X86_FEATURE_ARAT) ? 0 : CLOCK_EVT_FEAT_C3STOP;
+}
+
 void vmi_setup_clockevent(void)
 {
 	struct clock_event_device *evt = this_cpu_ptr(&vmi_events);
 
 	*evt = (struct clock_event_device){
 		.name = "vmi",
-		.features = CLOCK_EVT_FEAT_ONESHOT,
+		.features = CLOCK_EVT_FEAT_ONESHOT | stops_when_idle(),
 		.rating = 500,
 		.irq = -1,
 		.cpumask = cpumask_of(smp_processor_id()),
@@ -145,6 +156,44 @@ static unsigned long vmi_tsc_khz(void)
 static void vmi_get_wallclock(struct timespec64 *now)
 {
 	*now = ns_to_timespec64(vmi.time_wallclock());
+}
+
+static u64 vmi_clocksource_read(struct clocksource *unused)
+{
+	return vmi_real_ns();
+}
+
+static struct clocksource vmi_clocksource = {
+	.name = "vmi",
+	/* Less than the counter's, more than those of devices. */
+	.rating = 299,
+	.read = vmi_clocksource_read,
+	.mask = CLOCKSOURCE_MASK(64),
+	.flags = CLOCK_SOURCE_IS_CONTINUOUS,
+};
+
+static int __init vmi_init_clocksource(void)
+{
+	if (vmi_layer.present && !vmi_low && vmi.time_read &&
+	    vmi_layer_record(VMI_CALL_TIME_READ) == VMI_RELOC_CALL)
+		clocksource_register_hz(&vmi_clocksource, NSEC_PER_SEC);
+	return 0;
+}
+arch_initcall(vmi_init_clocksource);
+
+/* In a ROM. A machine may have nothing by which the kernel could measure the counter. */
+void __init vmi_init_alarms(void)
+{
+	if (!tsc_khz && vmi.time_frequency) {
+		x86_platform.calibrate_cpu = vmi_tsc_khz;
+		x86_platform.calibrate_tsc = vmi_tsc_khz;
+	}
+	if (vmi_layer_record(VMI_CALL_TIME_SET_ALARM) != VMI_RELOC_CALL || !vmi.time_set_alarm ||
+	    !vmi.time_cancel_alarm || !vmi.time_ack_alarm || !vmi.time_read || !vmi_layer_apic())
+		return;
+	sysvec_install(VMI_ALARM_VECTOR, sysvec_vmi_alarm);
+	x86_init.timers.setup_percpu_clockev = vmi_setup_clockevent;
+	x86_cpuinit.setup_percpu_clockev = vmi_setup_clockevent;
 }
 
 /* In a ROM. The kernel's own clock of the machine, where it has one, still takes a new time. */

@@ -53,6 +53,10 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
 enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
+/* place.c: executable memory for a layer, near the image. NULL: none */
+void *vmi_layer_space(u64 size);
+/* Whether the layer keeps linear addresses that Linux uses, or gives to programs. */
+bool vmi_layer_in_the_way(void);
 /* Zeroed memory for the boot vCPU's layer data, before there is an allocator. NULL: none. */
 void *vmi_early_data(void);
 /* A call that is needed, that has no native form, and that the layer lacks. NULL: none. */
@@ -117,6 +121,7 @@ void vmi_init_eoi(void);
 void vmi_init_ipis(void);
 void vmi_init_time(void);
 void vmi_init_wallclock(void);
+void vmi_init_alarms(void);
 void vmi_init_machine(void);
 void vmi_init_smp(void);
 /* preempted.c */
