@@ -53,6 +53,6 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(suite::trials(long));
     trials.extend(faults::trials());
-    trials.extend(kept::trials());
+    trials.extend(kept::trials(long));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

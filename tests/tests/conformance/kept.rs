@@ -1,18 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compatibility over time: a released guest runs on today's layers, and today's guest on released
-//! layers.
+//! layers. The conformance suite is one guest, Linux the other.
 //!
-//! `tests/blobs/README.md` says how to add an image.
+//! `tests/blobs/README.md` says how to add a version.
 
 use crate::alone;
-use crate::suite::{self, LAYERS};
+use crate::suite;
 use libtest_mimic::{Failed, Trial};
-use paravane_tests::source_root;
-use std::collections::BTreeSet;
+use paravane_tests::{bare, debian, program, source_root};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-pub fn trials() -> Vec<Trial> {
+const GUEST: &str = "conformance.elf";
+/// Linux's files, which are too large for the repository.
+const LINUX: [&str; 2] = ["vmlinux", "bzImage"];
+/// The layers of the process hypervisor, which belong to its program.
+const PROCESS: [&str; 2] = ["process", "process-stats"];
+/// The layers that come as ROMs.
+const ROMS: [&str; 3] = ["native", "native-stats", "kvm"];
+/// In this folder outside the repository is a file by its hash.
+const ELSEWHERE: &str = "PARAVANE_KEPT";
+
+/// The hash of each file that is kept, by `VERSION/NAME`.
+type List = BTreeMap<String, String>;
+
+pub fn trials(long: bool) -> Vec<Trial> {
     let folder = source_root().join("tests/blobs");
     let (listed, present) = match (listed(&folder), present(&folder)) {
         (Ok(listed), Ok(present)) => (listed, present),
@@ -22,61 +37,176 @@ pub fn trials() -> Vec<Trial> {
         }
     };
     let mut trials = Vec::new();
-    for version in present.union(&listed) {
-        let folder = folder.join(version);
-        for layer in LAYERS {
-            let guest = folder.join("conformance.elf");
-            let name = format!("kept::{version}::old_guest::{layer}");
-            trials.push(alone(name, move || old_guest(&guest, layer)));
-            if layer != "none" {
-                let rom = folder.join(format!("{layer}.rom"));
-                let name = format!("kept::{version}::old_{layer}_rom");
-                trials.push(alone(name, move || old_rom(&rom, layer)));
-            }
+    for (path, hash) in &listed {
+        let Some((version, name)) = path.split_once('/') else {
+            continue;
+        };
+        // What is kept of the present version is today's, but for mends: that is soon said.
+        if long || !is_present_version(version) {
+            let file = folder.join(path);
+            trials.extend(match name.strip_suffix(".rom") {
+                Some(layer) => vec![old_layer(version, layer, file)],
+                None if name == GUEST => old_guests(version, &file),
+                None if long => old_linux(version, name, hash),
+                None => Vec::new(),
+            });
         }
     }
     trials.push(alone("kept::list", move || same(&listed, &present)));
     trials
 }
 
-/// The versions that must exist: a lost folder must not make its tests disappear.
-fn listed(folder: &Path) -> std::io::Result<BTreeSet<String>> {
-    let text = fs::read_to_string(folder.join("versions.txt"))?;
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with('#'));
-    Ok(lines.map(String::from).collect())
+/// `vmi-1.0`, or `vmi-1.0-WORD`.
+fn is_present_version(version: &str) -> bool {
+    let now = format!(
+        "vmi-{}.{}",
+        paravane_abi::API_MAJOR,
+        paravane_abi::API_MINOR
+    );
+    version
+        .strip_prefix(&now)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-fn present(folder: &Path) -> std::io::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
+/// The files that must exist: a lost one must not make its tests disappear. Lines as of sha256sum.
+fn listed(folder: &Path) -> io::Result<List> {
+    let text = fs::read_to_string(folder.join("SHA256SUMS"))?;
+    let lines = text.lines().filter_map(|line| line.split_once("  "));
+    Ok(lines
+        .map(|(hash, path)| (path.to_string(), hash.to_string()))
+        .collect())
+}
+
+fn present(folder: &Path) -> io::Result<List> {
+    let mut files = List::new();
     for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with("vmi-") {
-            names.insert(name);
+        let version = entry?.file_name().to_string_lossy().into_owned();
+        if !version.starts_with("vmi-") {
+            continue;
+        }
+        for file in fs::read_dir(folder.join(&version))? {
+            let path = format!("{version}/{}", file?.file_name().to_string_lossy());
+            let hash = hash(&fs::read(folder.join(&path))?);
+            files.insert(path, hash);
         }
     }
-    Ok(names)
+    Ok(files)
 }
 
-fn same(listed: &BTreeSet<String>, present: &BTreeSet<String>) -> Result<(), Failed> {
-    if listed == present {
+fn hash(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn is_linux(path: &str) -> bool {
+    path.split_once('/')
+        .is_some_and(|(_, name)| LINUX.contains(&name))
+}
+
+/// A file is never changed: what is there is what was listed.
+fn same(listed: &List, present: &List) -> Result<(), Failed> {
+    let mut here = listed.clone();
+    here.retain(|path, _| !is_linux(path));
+    if here == *present {
         return Ok(());
     }
-    Err(format!("versions.txt lists {listed:?}, the folders are {present:?}").into())
+    let names: BTreeSet<&String> = here.keys().chain(present.keys()).collect();
+    let differ: Vec<_> = names
+        .into_iter()
+        .filter(|&name| here.get(name) != present.get(name))
+        .collect();
+    Err(format!("not as SHA256SUMS says: {differ:?}").into())
 }
 
-fn old_guest(guest: &Path, layer: &str) -> Result<(), Failed> {
-    let guest = guest.to_string_lossy();
-    suite::passed(&suite::run(&[
-        "--layer", layer, "--cpus", "2", "--guest", &guest,
-    ]))
+/// An old guest on each of today's layers.
+fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
+    let on_qemu = ["none"].iter().chain(&ROMS).map(|&layer| ("qemu", layer));
+    let on_processes = PROCESS.map(|layer| ("process", layer));
+    let trial = |(hypervisor, layer): (&'static str, &'static str)| {
+        let guest = guest.to_path_buf();
+        let name = format!("kept::{version}::old_guest::{layer}");
+        alone(name, move || {
+            let guest = guest.to_string_lossy();
+            let words = ["--layer", layer, "--cpus", "2", "--guest", &guest];
+            suite::passed(&suite::run_on(hypervisor, &words))
+        })
+    };
+    on_qemu.chain(on_processes).map(trial).collect()
 }
 
-fn old_rom(rom: &Path, layer: &str) -> Result<(), Failed> {
-    let rom = rom.to_string_lossy();
-    suite::passed(&suite::run(&[
-        "--layer", layer, "--cpus", "2", "--rom", &rom,
-    ]))
+/// Today's guest on an old layer. That of KVM does as the native one where there is no KVM; on KVM
+/// it is run by `kvm_layer.rs`.
+fn old_layer(version: &str, layer: &str, rom: PathBuf) -> Trial {
+    let name = format!("kept::{version}::old_{layer}_rom");
+    let layer = layer.to_string();
+    alone(name, move || {
+        let rom = rom.to_string_lossy();
+        suite::passed(&suite::run(&[
+            "--layer", &layer, "--cpus", "2", "--rom", &rom,
+        ]))
+    })
+}
+
+/// An old Linux: vmlinux on today's process hypervisor, bzImage with each of today's ROMs.
+fn old_linux(version: &str, name: &str, hash: &str) -> Vec<Trial> {
+    let trial = |layer: &'static str, run: fn(&Path, &str) -> Result<(), Failed>| {
+        let hash = hash.to_string();
+        let name = format!("kept::{version}::old_linux::{layer}");
+        alone(name, move || run(&elsewhere(&hash)?, layer))
+    };
+    match name {
+        "vmlinux" => vec![trial("process", boots_on_processes)],
+        "bzImage" => ROMS.map(|layer| trial(layer, boots_bare)).into(),
+        _ => Vec::new(),
+    }
+}
+
+/// A file that is kept outside the repository.
+fn elsewhere(wanted: &str) -> Result<PathBuf, Failed> {
+    let folder =
+        std::env::var_os(ELSEWHERE).map_or_else(|| debian::cache().join("kept"), PathBuf::from);
+    let file = folder.join(wanted);
+    let bytes = fs::read(&file).map_err(|error| {
+        format!(
+            "{}: {error} (tests/blobs/README.md says where it comes from)",
+            file.display()
+        )
+    })?;
+    if hash(&bytes) != wanted {
+        return Err(format!("{} has another hash than its name", file.display()).into());
+    }
+    Ok(file)
+}
+
+fn boots_on_processes(vmlinux: &Path, _: &str) -> Result<(), Failed> {
+    let run = program::finish(
+        program::command()
+            .args(["run", "--hypervisor", "process", "--cpus", "2", "--kernel"])
+            .arg(vmlinux)
+            .args(["--", "sh", "-c", "nproc; exit 7"]),
+    );
+    if (run.code, run.stdout.as_str()) == (7, "2\n") {
+        return Ok(());
+    }
+    Err(format!("{run:?}").into())
+}
+
+fn boots_bare(image: &Path, layer: &str) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let rom = folder.path().join("layer.rom");
+    fs::write(
+        &rom,
+        match layer {
+            "native" => paravane_blobs::NATIVE_ROM,
+            "native-stats" => paravane_blobs::NATIVE_STATS_ROM,
+            _ => paravane_blobs::KVM_ROM,
+        },
+    )?;
+    let run = bare::boot(&folder, image, &rom, "2");
+    let started = format!("log VMI: layer {layer} 1.");
+    let bad = ["WARNING:", "BUG:", "Oops", "Call Trace"];
+    if run.stdout.contains(&started) && !bad.iter().any(|word| run.stdout.contains(word)) {
+        return Ok(());
+    }
+    Err(format!("{run:?}").into())
 }
