@@ -2,7 +2,7 @@
 /* Guest-physical addresses of what the layer shares with the host. */
 #include "kvm.h"
 
-#define LEVELS 4
+#define MAX_LARGE 3 /* the highest level of which an entry may map memory */
 #define LARGE (1ULL << 7)
 #define PRESENT 1
 
@@ -13,10 +13,11 @@
 u64 kvm_gpa(const void *pointer)
 {
 	u64 linear = (u64)pointer, table = cpu_cr3() & CR3_ADDRESS;
+	u32 levels = cpu_cr4() & CR4_LA57 ? 5 : 4;
 
 	if (linear - native.direct_map < native.direct_map_size)
 		return linear - native.direct_map;
-	for (u32 level = LEVELS; level; level--) {
+	for (u32 level = levels; level; level--) {
 		u32 shift = 12 + 9 * (level - 1);
 		u64 inside = (1ULL << shift) - 1;
 		const u64 *entries = to_pointer(native.direct_map + table);
@@ -24,7 +25,7 @@ u64 kvm_gpa(const void *pointer)
 
 		if (!(entry & PRESENT))
 			break;
-		if (level == 1 || (level < LEVELS && entry & LARGE))
+		if (level == 1 || (level <= MAX_LARGE && entry & LARGE))
 			return (entry & CR3_ADDRESS & ~inside) | (linear & inside);
 		table = entry & CR3_ADDRESS;
 	}
