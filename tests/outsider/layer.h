@@ -18,9 +18,9 @@
 
 #define LAYER_NAME "outsider"
 #define LAYER_PERCPU_SIZE OUTSIDER_PERCPU_SIZE
-/* In the upper half, outside of all that Linux documents as its own. */
-#define LAYER_RESERVE_START 0xffff870000000000
-#define LAYER_RESERVE_END 0xffff870040000000
+/* Between the halves, with four levels of page tables and with five. */
+#define LAYER_RESERVE_START 0x0100000000000000
+#define LAYER_RESERVE_END 0x0100000040000000
 
 /* Neither lock, patch, stats nor line. */
 #define LAYER_SECTIONS								\
