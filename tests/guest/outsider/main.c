@@ -111,7 +111,7 @@ static void clocks(void)
 
 	print_file("device", "/sys/devices/system/clockevents/clockevent0/current_device");
 	file = open(current, O_WRONLY);
-	/* The kernel takes any name, and goes on with the best clock if there is none of that name. */
+	/* The kernel takes any name, and goes on with the best clock if there is no such one. */
 	if (write(file, "vmi", 3) != 3)
 		perror(current);
 	close(file);

@@ -181,13 +181,9 @@ static int __init vmi_init_clocksource(void)
 }
 arch_initcall(vmi_init_clocksource);
 
-/* In a ROM. A machine may have nothing by which the kernel could measure the counter. */
+/* In a ROM. */
 void __init vmi_init_alarms(void)
 {
-	if (!tsc_khz && vmi.time_frequency) {
-		x86_platform.calibrate_cpu = vmi_tsc_khz;
-		x86_platform.calibrate_tsc = vmi_tsc_khz;
-	}
 	if (vmi_layer_record(VMI_CALL_TIME_SET_ALARM) != VMI_RELOC_CALL || !vmi.time_set_alarm ||
 	    !vmi.time_cancel_alarm || !vmi.time_ack_alarm || !vmi.time_read || !vmi_layer_apic())
 		return;
