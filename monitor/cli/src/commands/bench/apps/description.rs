@@ -191,6 +191,36 @@ mod tests {
         }
     }
 
+    /// Programs that read from a pipe and end before its end. What writes there then fails, or not,
+    /// by chance.
+    fn early_readers(script: &str) -> Vec<&str> {
+        let readers = script.split('|').skip(1).map(str::trim_start);
+        readers
+            .filter(|reader| {
+                let mut words = reader.split_whitespace();
+                match (words.next(), words.next()) {
+                    (Some("head"), _) => true,
+                    (Some("sed"), Some(word)) => word.trim_matches(['"', '\'']).ends_with('q'),
+                    (Some("grep"), Some(word)) => word.starts_with("-q") || word.starts_with("-m"),
+                    _ => false,
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_writer_fails_because_its_reader_leaves() {
+        assert_eq!(early_readers("a | sed 200q | b").len(), 1);
+        assert_eq!(early_readers("a |\n\thead -n 1").len(), 1);
+        assert!(early_readers("head -c 1 x | sed -n 1,2p | grep a || exit 1").is_empty());
+        for app in all().unwrap() {
+            let rows = app.rows.iter().flat_map(|row| [&row.before, &row.run]);
+            for script in rows.chain([&app.files, &app.start]) {
+                assert_eq!(early_readers(script), [""; 0], "{}", app.name);
+            }
+        }
+    }
+
     #[test]
     fn the_rest_has_defaults() {
         let app = parse("small", SMALL.as_bytes()).unwrap();
