@@ -9,6 +9,7 @@
 use super::markdown::Page;
 use super::micro::rows::{Needs, ROWS};
 use super::micro::{figure, initramfs, read_static};
+use super::stats;
 use crate::arguments::BenchKernel;
 use anyhow::{Context, bail};
 use paravane_hypervisor::Layer;
@@ -205,8 +206,8 @@ impl Report {
             .collect();
         Report {
             unit: "instructions per operation",
-            mean: mean(rows.iter().map(|line| line.ratio)),
-            native_mean: mean(rows.iter().map(|line| line.native_ratio)),
+            mean: stats::geometric_mean(rows.iter().map(|line| line.ratio)),
+            native_mean: stats::geometric_mean(rows.iter().map(|line| line.native_ratio)),
             rows,
             row_bar: ROW_BAR,
             mean_bar: MEAN_BAR,
@@ -261,15 +262,6 @@ impl Report {
         );
         out
     }
-}
-
-/// The geometric mean.
-#[allow(clippy::cast_precision_loss)] // a few rows
-fn mean(ratios: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = ratios.fold((0.0, 0u32), |(sum, count), ratio| {
-        (sum + ratio.ln(), count + 1)
-    });
-    (sum / f64::from(count)).exp()
 }
 
 #[cfg(test)]

@@ -15,6 +15,14 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The geometric mean. NaN without values.
+pub fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| {
+        (sum + value.ln(), count + 1)
+    });
+    (sum / f64::from(count)).exp()
+}
+
 /// An interval that contains the true median with a probability of at least 95 %. Its ends are two
 /// of the values, chosen by the binomial distribution. For fewer than six values it spans all of
 /// them, which is less certain.
@@ -102,6 +110,12 @@ mod tests {
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
         assert!((median(&[7.0]) - 7.0).abs() < 1e-9);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn geometric_means() {
+        assert!((geometric_mean([4.0, 0.25, 8.0].into_iter()) - 2.0).abs() < 1e-9);
+        assert!(geometric_mean(std::iter::empty()).is_nan());
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub struct Row {
     /// Numbers of vCPUs.
     #[serde(default = "vcpus")]
     pub vcpus: Vec<u32>,
+    /// Words: the row stands for one row of each, whose name ends in the word and whose scripts
+    /// know it as `$each`.
+    #[serde(default)]
+    each: Vec<String>,
 }
 
 /// A file that is too large for a description.
@@ -107,6 +111,28 @@ impl Row {
     pub fn is_rate(&self) -> bool {
         !TIMES.contains(&self.unit())
     }
+
+    /// The rows that it stands for.
+    fn expanded(self) -> Vec<Row> {
+        if self.each.is_empty() {
+            return vec![self];
+        }
+        let one = |word: &String| {
+            let known = |script: &str| match script {
+                "" => String::new(),
+                script => format!("each={word}\n{script}"),
+            };
+            Row {
+                name: format!("{}-{word}", self.name),
+                about: format!("{}: {word}", self.about),
+                before: known(&self.before),
+                run: known(&self.run),
+                each: Vec::new(),
+                ..self.clone()
+            }
+        };
+        self.each.iter().map(one).collect()
+    }
 }
 
 /// All applications of this program, in the order of their names.
@@ -125,6 +151,7 @@ pub fn all() -> anyhow::Result<Vec<App>> {
 fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
     let mut app: App = toml::from_str(std::str::from_utf8(text)?)?;
     app.name = name.to_string();
+    app.rows = app.rows.into_iter().flat_map(Row::expanded).collect();
     if app.rows.is_empty() {
         bail!("no row");
     }
@@ -231,6 +258,19 @@ mod tests {
             (&row.places[..], &row.vcpus[..]),
             (&[Place::Rootfs][..], &[1, 2][..])
         );
+    }
+
+    #[test]
+    fn a_row_stands_for_one_of_each_word() {
+        let text = format!("{SMALL}each = ['vm', 'cpu-load']\n");
+        let app = parse("small", text.as_bytes()).unwrap();
+        let rows: Vec<(&str, &str)> = app.rows.iter().map(|r| (&*r.name, &*r.run)).collect();
+        assert_eq!(
+            rows,
+            [("x-vm", "each=vm\n:"), ("x-cpu-load", "each=cpu-load\n:")]
+        );
+        let text = format!("{SMALL}each = ['; rm -rf /']\n");
+        assert!(parse("small", text.as_bytes()).is_err());
     }
 
     #[test]

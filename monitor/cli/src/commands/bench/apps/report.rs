@@ -198,7 +198,31 @@ fn rows(all: &[Measured]) -> String {
             row.what
         );
     }
+    for (system, place, vcpus) in sides(all) {
+        let same = |row: &&Measured| (row.system, row.place, row.vcpus) == (system, place, vcpus);
+        let ratios: Vec<f64> = all.iter().filter(same).map(|row| row.ratio).collect();
+        if ratios.len() > 1 {
+            let _ = writeln!(
+                out,
+                "| mean | {system} | {place} | {vcpus} | | | | {:.2} | | geometric, of {} rows |",
+                stats::geometric_mean(ratios.iter().copied()),
+                ratios.len()
+            );
+        }
+    }
     out
+}
+
+/// The combinations of system, place and number of vCPUs, in the order of the table.
+fn sides(all: &[Measured]) -> Vec<(&'static str, Place, u32)> {
+    let mut sides = Vec::new();
+    for row in all {
+        let side = (row.system, row.place, row.vcpus);
+        if !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
+    sides
 }
 
 /// Three significant digits at least.
@@ -243,14 +267,21 @@ mod tests {
         assert_eq!(row.interval(), "-");
         pairs.add(4.0, 4.0);
         let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
+        let mut slow = row.clone();
+        slow.ratio = row.ratio / 4.0;
+        let mut alone = row.clone();
+        alone.place = Place::Disk;
         let report = Report::new(
-            vec![row],
+            vec![row, alone, slow],
             vec![Failure::of(&group, System::Paravane, "no\nluck")],
             None,
         );
         let table = report.markdown();
         let line = "| python | paravane | rootfs | 2 | 2.75 | 3.00 | s | 0.88 | 0.75 to 1.00 | ";
         assert!(table.contains(line), "{table}");
+        let means: Vec<&str> = table.lines().filter(|l| l.starts_with("| mean ")).collect();
+        let mean = "| mean | paravane | rootfs | 2 | | | | 0.44 | | geometric, of 2 rows |";
+        assert_eq!(means, [mean]);
         assert!(
             table.ends_with("\npython (paravane, rootfs, 2 vCPUs) was not measured: no luck.\n")
         );
