@@ -11,6 +11,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_mmio as reg;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{Queue, QueueT};
+use vm_memory::{GuestAddress, GuestMemory};
 
 /// Size of a device's register page in bytes.
 pub const PAGE: usize = 4096;
@@ -248,7 +249,9 @@ impl Registers {
         if offset == reg::VIRTIO_MMIO_QUEUE_READY {
             // Rings outside memory are not accepted.
             queue.set_ready(value == 1);
-            let good = queue.is_valid(memory) && queue.desc_table() != 0 && queue.avail_ring() != 0;
+            let good = rings_are_memory(queue, memory)
+                && queue.desc_table() != 0
+                && queue.avail_ring() != 0;
             queue.set_ready(good && value == 1);
             self.show_queue();
             return;
@@ -317,6 +320,20 @@ pub const INTERRUPT_STATUS: usize = reg::VIRTIO_MMIO_INTERRUPT_STATUS as usize;
 
 const fn at(register: u32) -> usize {
     register as usize
+}
+
+/// Whether all three rings of a queue are memory as a whole (virtio 1.2, section 2.7). The queue's
+/// own check is of their ends, and memory may have a gap before an end.
+fn rings_are_memory(queue: &Queue, memory: &Memory) -> bool {
+    let size = usize::from(queue.size());
+    let rings = [
+        (queue.desc_table(), 16 * size),
+        (queue.avail_ring(), 6 + 2 * size),
+        (queue.used_ring(), 6 + 8 * size),
+    ];
+    let mut rings = rings.into_iter();
+    queue.is_valid(memory)
+        && rings.all(|(address, bytes)| memory.check_range(GuestAddress(address), bytes))
 }
 
 #[cfg(test)]

@@ -178,7 +178,21 @@ proptest! {
             }
         }
         for queue in m.registers.queues() {
-            prop_assert!(!queue.ready() || queue.is_valid(&m.memory));
+            prop_assert!(!queue.ready() || rings_are_memory(queue, &m.memory));
         }
+    }
+}
+
+#[test]
+fn a_ring_with_a_gap_in_it_is_not_accepted() {
+    let part = |start| (GuestAddress(start), 1 << 16);
+    // The table has 1 KiB. It begins before the gap or in it, and its end is memory.
+    for (table, good) in [(0x8000, 1), (0x1_0100, 0), (0xff00, 0), (0x1_0200, 1)] {
+        let mut m = machine();
+        m.memory = GuestMemoryMmap::from_ranges(&[part(0), part(0x1_0200)]).unwrap();
+        m.agree(0, 1);
+        m.set_queue(64, table);
+        let ready = m.read(reg::VIRTIO_MMIO_QUEUE_READY);
+        assert_eq!(ready, good, "{table:#x}");
     }
 }
