@@ -166,15 +166,25 @@ impl Core {
     /// The machine has ended. The first end is the one that is told. No vCPU runs for long after
     /// that.
     pub fn finish(&self, end: End) {
-        if !self.ended.swap(true, Ordering::SeqCst) {
+        let first = !self.ended.swap(true, Ordering::SeqCst);
+        // Before the end is told: that may wait for room among the outputs.
+        self.kick();
+        if first {
             self.outputs.push(Output::End(end));
         }
-        self.kick();
     }
 
     /// Ends the machine because it cannot go on. The first reason stays.
     pub fn fail(&self, why: String) {
         self.finish(End::Failed(why));
+    }
+
+    /// The same for a thread whose policy admits no signals. vCPUs run until their next exit, or
+    /// until the main thread has the news and stops them.
+    pub fn fail_without_signal(&self, why: String) {
+        if !self.ended.swap(true, Ordering::SeqCst) {
+            self.outputs.push(Output::End(End::Failed(why)));
+        }
     }
 
     /// Asks all threads to end.

@@ -2,8 +2,9 @@
 //! What the cpuid instruction says: what the host's processor and KVM can do, and one package with
 //! as many cores as there are vCPUs, whose APIC ids are their numbers.
 //!
-//! Virtualization and enclaves inside of the machine are left out: no guest of ours needs them, and
-//! much of what the host's KVM does for them is reached by nothing else.
+//! Virtualization and enclaves inside of the machine are left out, and performance counters: no
+//! guest of ours needs them, and much of what the host's kernel does for them is reached by nothing
+//! else.
 
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 
@@ -16,6 +17,8 @@ const SEVERAL_CORES: u32 = 1 << 28;
 /// Intel: virtual machines, and measured starts of them.
 const VMX: u32 = 1 << 5;
 const SMX: u32 = 1 << 6;
+/// Intel: what the counters of the processor can do.
+const PDCM: u32 = 1 << 15;
 /// Leaf 7 of Intel's processors: enclaves, and keys for them.
 const SGX: u32 = 1 << 2;
 const SGX_KEYS: u32 = 1 << 30;
@@ -24,6 +27,8 @@ const SGX_KEYS: u32 = 1 << 30;
 const TOPOLOGY_LEAVES: u32 = 1 << 22;
 const SVM: u32 = 1 << 2;
 const SKINIT: u32 = 1 << 12;
+/// Counters of a core, of the memory controller and of the last cache.
+const COUNTERS: u32 = 1 << 23 | 1 << 24 | 1 << 28;
 
 /// KVM's own leaf: halts that a kick ends, interprocessor interrupts, directed yields, changes of
 /// encrypted memory.
@@ -65,7 +70,7 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
         1 => {
             entry.ebx = entry.ebx & 0xffff | (count & 0xff) << 16 | number << 24;
             entry.ecx |= HYPERVISOR | TSC_DEADLINE | X2APIC;
-            entry.ecx &= !(VMX | SMX);
+            entry.ecx &= !(VMX | SMX | PDCM);
             if count > 1 {
                 entry.edx |= SEVERAL_CORES;
             } else {
@@ -92,9 +97,9 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
             entry.ebx &= !SGX;
             entry.ecx &= !SGX_KEYS;
         }
-        0x8000_0001 => entry.ecx &= !(TOPOLOGY_LEAVES | SVM | SKINIT),
-        // Details of enclaves, virtual machines and encrypted ones.
-        0x12 | 0x8000_000a | 0x8000_001f => {
+        0x8000_0001 => entry.ecx &= !(TOPOLOGY_LEAVES | SVM | SKINIT | COUNTERS),
+        // Details of counters, enclaves, virtual machines and encrypted ones.
+        0xa | 0x12 | 0x8000_0022 | 0x8000_000a | 0x8000_001f => {
             (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0);
         }
         // AMD: the cores of the package, and the bits of their numbers.
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_machines_and_enclaves_inside() {
+    fn there_are_no_machines_enclaves_and_counters_inside() {
         let all = |function| kvm_cpuid_entry2 {
             function,
             eax: u32::MAX,
@@ -195,11 +200,14 @@ mod tests {
             adapt_entry(&mut entry, 0, 2);
             entry
         };
-        assert_eq!(adapted(1).ecx, !(1 << 5 | 1 << 6));
+        assert_eq!(adapted(1).ecx, !(1 << 5 | 1 << 6 | 1 << 15));
         assert_eq!(adapted(7).ebx, !(1 << 2));
         assert_eq!(adapted(7).ecx, !(1 << 30));
-        assert_eq!(adapted(0x8000_0001).ecx, !(1 << 2 | 1 << 12 | 1 << 22));
-        for function in [0x12, 0x8000_000a, 0x8000_001f] {
+        assert_eq!(
+            adapted(0x8000_0001).ecx,
+            !(1 << 2 | 1 << 12 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 28)
+        );
+        for function in [0xa, 0x12, 0x8000_000a, 0x8000_001f, 0x8000_0022] {
             let leaf = adapted(function);
             assert_eq!((leaf.eax, leaf.ebx, leaf.ecx, leaf.edx), (0, 0, 0, 0));
         }

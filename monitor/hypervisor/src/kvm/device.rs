@@ -185,7 +185,7 @@ pub fn run_reactor(core: &Core, ports: &[Arc<Port>]) {
         }
     };
     if let Err(error) = core.reactor.run(ready) {
-        core.fail(format!("cannot wait for the devices' files: {error}"));
+        core.fail_without_signal(format!("cannot wait for the devices' files: {error}"));
     }
 }
 

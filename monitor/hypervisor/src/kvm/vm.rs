@@ -16,8 +16,8 @@ use crate::output_queue::Outputs;
 use crate::process::ram::Ram;
 use anyhow::Context;
 use kvm_bindings::{
-    KVM_CAP_SPLIT_IRQCHIP, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_enable_cap,
-    kvm_userspace_memory_region,
+    KVM_CAP_PMU_CAPABILITY, KVM_CAP_SPLIT_IRQCHIP, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY,
+    kvm_enable_cap, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use paravane_confine::{self as confine, Files};
@@ -295,6 +295,10 @@ impl Observer {
     }
 }
 
+/// The machine has no performance counters (KVM_PMU_CAP_DISABLE): for them the host's kernel would
+/// make events of its own, which a guest of processes cannot have either.
+const NO_COUNTERS: i32 = 1;
+
 /// KVM's machine with local APICs in the host's kernel, and no other interrupt controllers there.
 fn machine(kvm: &Kvm) -> anyhow::Result<VmFd> {
     let machine = kvm.create_vm()?;
@@ -307,6 +311,15 @@ fn machine(kvm: &Kvm) -> anyhow::Result<VmFd> {
     };
     split.args[0] = PINS.into();
     machine.enable_cap(&split)?;
+    // Before Linux 5.18 the guest only does not learn of the counters (`cpuid`).
+    if machine.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & NO_COUNTERS != 0 {
+        let mut none = kvm_enable_cap {
+            cap: KVM_CAP_PMU_CAPABILITY,
+            ..Default::default()
+        };
+        none.args[0] = NO_COUNTERS.try_into()?;
+        machine.enable_cap(&none)?;
+    }
     Ok(machine)
 }
 
@@ -401,7 +414,7 @@ impl Drop for EndsWithPanic<'_> {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or_default();
             self.0
-                .fail(format!("the monitor's thread {name} has panicked"));
+                .fail_without_signal(format!("the monitor's thread {name} has panicked"));
         }
     }
 }
