@@ -131,11 +131,15 @@ impl BootImage {
     }
 }
 
-/// The first word at an offset.
+/// The first word at an offset. It names a folder of the host, so a word that could lead elsewhere
+/// is none.
 fn release(file: &[u8], at: usize) -> Option<String> {
     let text = file.get(at..)?.iter().take(LONGEST_RELEASE);
     let word: Vec<u8> = text.copied().take_while(u8::is_ascii_graphic).collect();
-    String::from_utf8(word).ok().filter(|word| !word.is_empty())
+    let usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+~-".contains(byte);
+    let word = String::from_utf8(word).ok()?;
+    let one_folder = word.bytes().all(|byte| usual(&byte)) && !word.starts_with('.');
+    (one_folder && !word.is_empty()).then_some(word)
 }
 
 #[cfg(test)]
@@ -159,6 +163,21 @@ mod tests {
         put(PREFERRED, &0x100_0000u64.to_le_bytes());
         put(INIT_SIZE, &0x2000u32.to_le_bytes());
         file
+    }
+
+    #[test]
+    fn a_release_is_the_name_of_one_folder() {
+        for (text, expected) in [
+            (&b"6.1.0-9-cloud-amd64 (d)"[..], Some("6.1.0-9-cloud-amd64")),
+            (b"6.12.0+~rc1_x \0", Some("6.12.0+~rc1_x")),
+            (b"/tmp/x (d)", None),
+            (b"../../../tmp", None),
+            (b"..", None),
+            (b"a/b", None),
+            (b" ", None),
+        ] {
+            assert_eq!(release(text, 0).as_deref(), expected, "{text:?}");
+        }
     }
 
     #[test]

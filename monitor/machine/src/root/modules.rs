@@ -7,6 +7,7 @@ use object::{Object, ObjectSection};
 use paravane_user_io::files;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,6 +32,8 @@ const WANTED: [&str; 14] = [
 const LONGEST: usize = 64;
 /// Folders in a folder of modules.
 const DEEPEST: usize = 12;
+/// Bytes of a module, unpacked. The largest modules of distributions have about 20 MiB.
+const LARGEST: u64 = 256 << 20;
 
 /// A module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,16 +121,40 @@ fn unpack(path: &Path) -> anyhow::Result<Vec<u8>> {
         Some("gz") => "gzip",
         _ => return files::read(path, "module"),
     };
-    let output = Command::new(program)
-        .arg("-dc")
-        .arg(path)
+    unpack_by(Command::new(program).arg("-dc").arg(path), path, LARGEST)
+        .with_context(|| format!("{program} cannot unpack {}", path.display()))
+}
+
+/// What a program prints, at most `most` bytes: the file may say that it is of any size.
+fn unpack_by(program: &mut Command, path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let mut child = program
         .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("{program}, which unpacks {}", path.display()))?;
-    if !output.status.success() {
-        bail!("{program} cannot unpack {}", path.display());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("it cannot be started")?;
+    let mut bytes = Vec::new();
+    let read = child.stdout.take().map_or_else(
+        || Err(io::Error::other("no output")),
+        |output| output.take(most + 1).read_to_end(&mut bytes),
+    );
+    let too_large = bytes.len() as u64 > most;
+    if too_large {
+        child.kill()?;
     }
-    Ok(output.stdout)
+    let status = child.wait()?;
+    read?;
+    if too_large {
+        bail!(
+            "{} has more than {} MiB unpacked",
+            path.display(),
+            most >> 20
+        );
+    }
+    if !status.success() {
+        bail!("it ended with {status}");
+    }
+    Ok(bytes)
 }
 
 /// The modules that a module needs.
@@ -237,6 +264,23 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap(), []);
         fs::write(folder.path().join("kernel/ext4.ko"), "text").unwrap();
         assert!(read(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_module_that_unpacks_to_more_than_fits_is_refused() {
+        let unpack = |text: &str, most| {
+            unpack_by(
+                Command::new("sh").arg("-c").arg(text),
+                Path::new("m.xz"),
+                most,
+            )
+        };
+        assert_eq!(unpack("printf 1234", 4).unwrap(), b"1234");
+        let error = unpack("printf 1234; exit 3", 4).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3"), "{error}");
+        // A program that never ends is ended, and what it printed is not kept.
+        let error = unpack("while :; do echo 1; done", 1 << 20).unwrap_err();
+        assert_eq!(error.to_string(), "m.xz has more than 1 MiB unpacked");
     }
 
     #[test]
