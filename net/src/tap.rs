@@ -6,6 +6,9 @@ use crate::link::HEADER;
 use crate::{Error, Link};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
 use std::io;
 
 #[allow(clippy::cast_possible_truncation)] // The flags are 15 bits.
@@ -43,15 +46,16 @@ pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
     }
 }
 
+/// What an administrator does for a user.
+const MAKE_ONE: &str = " (to make one for a user: ip tuntap add NAME mode tap user USER; \
+                        ip link set NAME up)";
+
 /// Connects to the tap `name`, which has 1 to 15 bytes and no slash, like all names of interfaces.
 pub fn open(name: &str) -> Result<Link, Error> {
     let fail = |error: io::Error| Error::Tap {
         name: name.to_string(),
         hint: match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                " (to make one for a user: ip tuntap add NAME mode tap user USER; \
-                 ip link set NAME up)"
-            }
+            io::ErrorKind::PermissionDenied => MAKE_ONE,
             io::ErrorKind::NotFound => " (this host has no /dev/net/tun)",
             _ => "",
         },
@@ -69,6 +73,16 @@ pub fn open(name: &str) -> Result<Link, Error> {
         Mode::empty(),
     )
     .map_err(|e| fail(e.into()))?;
+    // TUNSETIFF would make the interface if this process may, and a typing error would be a machine
+    // whose network leads nowhere.
+    let asked = socket(AddressFamily::UNIX, SocketType::DGRAM, None).map_err(|e| fail(e.into()))?;
+    if name_to_index(asked, name) == Err(Errno::NODEV) {
+        return Err(Error::Tap {
+            name: name.to_string(),
+            error: io::Error::other("there is no such interface"),
+            hint: MAKE_ONE,
+        });
+    }
     // SAFETY: all zeroes are a valid `struct ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_flags = FLAGS;
@@ -100,6 +114,14 @@ fn mtu_of(name: &str) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_not_made() {
+        let message = open("nosuch0").unwrap_err().to_string();
+        let expected = "cannot use the tap nosuch0: there is no such interface (to make one";
+        assert!(message.starts_with(expected), "{message}");
+        assert!(!std::path::Path::new("/sys/class/net/nosuch0").exists());
+    }
 
     #[test]
     fn bad_names_are_refused_in_a_line() {
