@@ -107,7 +107,7 @@ fn buses_and_devices_are_made_linked_shown_and_removed() {
     assert_eq!(daemon.json(&["show", "sw", "--json"]), before["devices"][0]);
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
-    daemon.refused(&["ls"], "start it with `paravane vbus daemon`");
+    daemon.refused(&["ls"], "`paravane vbus daemon` starts it");
     daemon.child = start(daemon.folder.path());
     assert_eq!(
         daemon.json(&["ls", "--json"]),

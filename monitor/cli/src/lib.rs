@@ -22,6 +22,8 @@ use std::process::ExitCode;
 
 /// The command could not be run.
 const EXIT_BAD_INPUT: u8 = 2;
+/// The number of the signal for a reader that has gone.
+const SIGPIPE: u8 = 13;
 
 /// Runs the command line of this process. Returns the exit code.
 pub fn main() -> ExitCode {
@@ -40,17 +42,19 @@ pub fn main() -> ExitCode {
             ExitCode::from(Outcome::Interrupted(signal).code())
         }
         Err(error) => {
-            // The reader of the output has gone (`paravane ... | head`): that is not an error.
+            // The reader of the output has gone (`paravane ... | head`). That needs no message, and
+            // is told like the signal that ends other programs then.
             let reader_left = error
                 .chain()
                 .filter_map(|e| e.downcast_ref::<io::Error>())
                 .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
-            if !reader_left {
-                stderr::say(&format!(
-                    "paravane: {}\n",
-                    text::one_line(&format!("{error:#}"))
-                ));
+            if reader_left {
+                return ExitCode::from(Outcome::Interrupted(SIGPIPE).code());
             }
+            stderr::say(&format!(
+                "paravane: {}\n",
+                text::one_line(&format!("{error:#}"))
+            ));
             ExitCode::from(EXIT_BAD_INPUT)
         }
     }

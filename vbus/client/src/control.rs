@@ -25,7 +25,7 @@ const EVENTS: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// vbusd refuses the request.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] paravane_vbus::Error),
     /// vbusd, or the connection, has ended. A client can reconnect.
     #[error("the connection has ended: {0}")]
@@ -34,7 +34,7 @@ pub enum Error {
     #[error("the device broke the protocol: {0}")]
     Breach(paravane_vbus_shm::Breach),
     /// No vbusd listens.
-    #[error("cannot reach vbusd at {0}: {1}")]
+    #[error("cannot reach vbusd at {0}: {1}: `paravane vbus daemon` starts it")]
     Unreachable(String, Errno),
     /// The host refuses something.
     #[error("{0}: {1}")]

@@ -72,7 +72,7 @@ pub struct MachineOptions {
     /// served by a worker thread (may be repeated)
     #[arg(
         long,
-        value_name = "HOST:GUEST[:ro|:suid][:cache=auto|always|none][:workers]"
+        value_name = "HOST:GUEST[:ro|:rw|:suid][:cache=auto|always|none][:workers]"
     )]
     pub volume: Vec<String>,
 
@@ -204,8 +204,8 @@ pub struct CommandOptions {
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 
-    /// The command and its arguments; without one, a shell, or in the background nothing: the
-    /// machine runs until it is stopped
+    /// The command and its arguments [default: a shell; for a machine in the background nothing: it
+    /// runs until it is stopped]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -286,6 +286,10 @@ pub struct Exec {
     /// Give the command this terminal
     #[arg(long, short)]
     pub tty: bool,
+
+    /// Has no effect: the command always has this input (`-it` is what people type)
+    #[arg(long, short)]
+    pub interactive: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 mod bench;
 mod config;
 mod conformance;
+mod errors;
 mod machine;
 mod profile;
 mod tools;
@@ -26,15 +27,14 @@ pub use tools::{
 pub use vbus::{Vbus, VbusAt, VbusDaemon, VbusLs, VbusShow};
 
 pub use config::schema;
+pub use errors::Early;
 
 use anyhow::Context;
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
-use paravane_user_io::{log, text};
+use paravane_user_io::log;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 /// Runs Linux virtual machines without hardware virtualization, /dev/kvm or root
@@ -135,10 +135,6 @@ pub enum Log {
     Trace,
 }
 
-/// What clap prints instead of a start: help, the version, or an error.
-#[derive(Debug)]
-pub struct Early(clap::Error);
-
 /// Parses the command line.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
     let cli = config::parse(args.collect()).map_err(Early)?;
@@ -158,7 +154,7 @@ fn mebibytes(text: &str) -> Result<u32, String> {
     };
     let number: u32 = digits
         .parse()
-        .map_err(|_| "a number is expected, and M or G behind it".to_string())?;
+        .map_err(|_| "a number is expected, optionally followed by M or G".to_string())?;
     let size = number
         .checked_mul(1 << shift)
         .filter(|&size| (16..=1 << 22).contains(&size));
@@ -168,37 +164,6 @@ fn mebibytes(text: &str) -> Result<u32, String> {
     } else {
         Err("it must be a multiple of 2M".to_string())
     }
-}
-
-impl Early {
-    /// Prints help as it is, and an error as one line.
-    pub fn report(self) -> ExitCode {
-        match self.0.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Fails only if the reader has closed the pipe.
-                let _ = self.0.print();
-                ExitCode::SUCCESS
-            }
-            _ => {
-                eprintln!("paravane: {}", error_line(&self.0));
-                ExitCode::from(crate::EXIT_BAD_INPUT)
-            }
-        }
-    }
-}
-
-/// Reduces clap's explanation of several lines to one line with the error and the expected input.
-fn error_line(error: &clap::Error) -> String {
-    let rendered = error.render().to_string();
-    let wanted: Vec<&str> = rendered
-        .lines()
-        .map(str::trim)
-        .filter(|l| {
-            !l.is_empty() && !l.starts_with("Usage:") && !l.starts_with("For more information")
-        })
-        .map(|l| l.trim_start_matches("error: "))
-        .collect();
-    text::one_line(&format!("{} (see paravane --help)", wanted.join(" ")))
 }
 
 /// Starts the monitor's own log. Without a level RUST_LOG decides, which may name modules:
@@ -225,61 +190,4 @@ pub fn start_log(level: Option<Log>) -> anyhow::Result<()> {
         .without_time()
         .init();
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn complaint(words: &[&str]) -> String {
-        let args = std::iter::once("paravane")
-            .chain(words.iter().copied())
-            .map(OsString::from);
-        error_line(&parse(args).unwrap_err().0)
-    }
-
-    #[test]
-    fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn errors_are_one_line_that_says_what_would_be_right() {
-        for (words, parts) in [
-            (
-                &["conformance", "--hypervisor", "qemu", "--layer", "fast"][..],
-                &["'fast'", "--layer", "native-stats"][..],
-            ),
-            (
-                &["conformance", "--hypervisor", "vmx", "--layer", "none"],
-                &["'vmx'", "--hypervisor", "qemu"],
-            ),
-            (
-                &["conformance", "--hypervisor", "qemu"],
-                &["required", "--layer"],
-            ),
-            (
-                &[
-                    "conformance",
-                    "--hypervisor",
-                    "qemu",
-                    "--layer",
-                    "none",
-                    "--cpus",
-                    "0",
-                ],
-                &["--cpus", "1..=64"],
-            ),
-            (&["conformance", "--frobnicate"], &["--frobnicate"]),
-            (&["launch"], &["'launch'"]),
-            (&[], &["subcommand"]),
-        ] {
-            let line = complaint(words);
-            assert!(!line.contains('\n'), "{line}");
-            for part in parts {
-                assert!(line.contains(part), "{part} is not in: {line}");
-            }
-        }
-    }
 }

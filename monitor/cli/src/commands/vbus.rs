@@ -103,7 +103,7 @@ fn connect(at: &VbusAt) -> anyhow::Result<Control> {
         Some(socket) => socket.clone(),
         None => folder()?.join(SOCKET),
     };
-    Control::connect(&socket).context("start it with `paravane vbus daemon`")
+    Ok(Control::connect(&socket)?)
 }
 
 /// Sends requests that change something. Each is done before the next.

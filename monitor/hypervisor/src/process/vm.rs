@@ -413,9 +413,10 @@ fn pool(config: &Config<'_>) -> anyhow::Result<Pool> {
     let (most, most_uncounted) = (most(budget), most(uncounted));
     if u64::from(least) > most.left {
         bail!(
-            "{} need {least} processes, this host allows {} (by {}): \
-             use fewer virtual CPUs, or raise that limit",
+            "{} and {} MiB of memory need {least} processes, this host allows {} (by {}): use \
+             less memory or fewer virtual CPUs, or raise that limit",
             text::count(size(vcpus), "virtual CPU"),
+            config.memory >> 20,
             most.left,
             most.source
         );

@@ -23,6 +23,7 @@ const FOLDERS: &[(&str, u32)] = &[
     ("dev", 0o755),
     ("etc", 0o755),
     ("home", 0o755),
+    ("mnt", 0o755),
     ("proc", 0o755),
     ("root", 0o700),
     ("run", 0o755),

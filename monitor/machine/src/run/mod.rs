@@ -19,7 +19,7 @@ pub use background::{Background, RUNNING};
 pub use choice::Choice;
 pub use finish::outcome;
 pub use network::net;
-pub use resources::{disk, volume};
+pub use resources::{check_volumes, disk, volume};
 
 use crate::control::Server;
 use crate::spec::Spec;

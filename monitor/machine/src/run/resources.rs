@@ -141,12 +141,12 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     Ok(Model::Own(Box::new(bridge)))
 }
 
-/// `HOST:GUEST[:OPTION..]`, with the options ro or suid, cache=WORD and workers.
+/// `HOST:GUEST[:OPTION..]`, with the options ro, rw or suid, cache=WORD and workers.
 pub fn volume(word: &str) -> anyhow::Result<Volume> {
     let (mut rest, mut access, mut cache, mut workers) = (word, None, None, None);
     while let Some((before, option)) = rest.rsplit_once(':') {
         let before_this = match option {
-            "ro" | "suid" => access.replace(option),
+            "ro" | "rw" | "suid" => access.replace(option),
             "workers" => workers.replace(option),
             _ => match option.strip_prefix("cache=") {
                 Some(kind) => cache.replace(kind),
@@ -165,10 +165,16 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
         Some(other) => bail!("cache={other}: auto, always or none is expected"),
     };
     let Some((host, guest)) = rest.rsplit_once(':') else {
-        bail!("HOST:GUEST is expected, optionally with :ro or :suid, :cache=WORD and :workers");
+        bail!("HOST:GUEST is expected, {VOLUME_OPTIONS}");
     };
     if !guest.starts_with('/') {
+        if host.contains(":/") {
+            bail!("unknown option {guest}: HOST:GUEST is expected, {VOLUME_OPTIONS}");
+        }
         bail!("{guest:?}: the place in the guest must be an absolute path");
+    }
+    if guest.trim_matches('/').is_empty() {
+        bail!("the guest's / is its root: --rootfs makes a folder the root");
     }
     let host = existing(host)?;
     if !host.is_dir() {
@@ -182,6 +188,24 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
         cache,
         workers: workers.is_some(),
     })
+}
+
+/// What can follow the folders of a volume.
+const VOLUME_OPTIONS: &str = "optionally with :ro, :rw or :suid, :cache=WORD and :workers";
+
+/// Checks that no two volumes have the same place in the guest.
+///
+/// # Errors
+/// Two have: the second would hide the first.
+pub fn check_volumes(volumes: &[Volume]) -> anyhow::Result<()> {
+    let place = |volume: &Volume| volume.guest.trim_end_matches('/').to_string();
+    let mut places: Vec<String> = volumes.iter().map(place).collect();
+    places.sort_unstable();
+    let twice = places.windows(2).find(|pair| pair.first() == pair.last());
+    match twice.and_then(|pair| pair.first()) {
+        Some(place) => bail!("two volumes are at {place} in the guest"),
+        None => Ok(()),
+    }
 }
 
 /// `FILE[:ro|:snapshot|:cut][:vbus]`.
@@ -268,9 +292,20 @@ mod tests {
             "/tmp:suid",
             "/tmp:/mnt:ro:suid",
             "/tmp:/mnt:suid:ro",
+            "/tmp:/mnt:rw:ro",
+            "/tmp:/",
+            "/tmp://",
         ] {
             assert!(volume(bad).is_err(), "{bad}");
         }
+        let error = volume("/tmp:/mnt:rx").unwrap_err().to_string();
+        assert!(error.starts_with("unknown option rx: "), "{error}");
+        let also_write = volume("/tmp:/mnt:rw").unwrap();
+        assert!(!also_write.read_only && !also_write.suid);
+        let other = volume("/tmp:/srv/mnt").unwrap();
+        assert!(check_volumes(&[write.clone(), other.clone()]).is_ok());
+        let error = check_volumes(&[write, other, volume("/:/mnt/").unwrap()]).unwrap_err();
+        assert_eq!(error.to_string(), "two volumes are at /mnt in the guest");
         assert_eq!(disk("/etc/passwd:ro").unwrap().mode, DiskMode::ReadOnly);
         assert_eq!(
             disk("/etc/passwd:snapshot").unwrap().mode,

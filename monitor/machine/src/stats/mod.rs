@@ -161,7 +161,7 @@ const ROWS: [Row; 13] = [
     (
         "host_calls",
         false,
-        "system calls of the layer's to the host",
+        "the layer's system calls to the host",
         |v| v.host_calls,
     ),
     (
@@ -187,12 +187,12 @@ const DEVICE_ROWS: [DeviceRow; 7] = [
     }),
     (
         "notifications",
-        "times that the driver's notifications had the device look",
+        "wake-ups of the device by the driver",
         |f| f.notifications,
     ),
     (
         "wakeups",
-        "times that something on the host had it look",
+        "wake-ups of the device by the host",
         |f| f.wakeups,
     ),
     ("interrupts", "interrupts", |f| f.interrupts),

@@ -34,6 +34,8 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     if args.console.len() > Spec::CONSOLES {
         bail!("--console: at most {} are possible", Spec::CONSOLES);
     }
+    let volumes = each(&args.volume, "--volume", machine::volume)?;
+    machine::check_volumes(&volumes).context("--volume")?;
     Ok(Spec {
         kernel: absolute(&args.kernel).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
@@ -42,7 +44,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         cpus: args.cpus,
         memory_mib: args.memory,
         spaces: args.spaces,
-        volumes: each(&args.volume, "--volume", machine::volume)?,
+        volumes,
         rootfs: each(args.rootfs.as_slice(), "--rootfs", machine::disk)?
             .pop()
             .or(root),
