@@ -178,7 +178,7 @@ proptest! {
             }
         }
         for queue in m.registers.queues() {
-            prop_assert!(!queue.ready() || rings_are_memory(queue, &m.memory));
+            prop_assert!(!queue.ready() || rings_are_memory(&queue, &m.memory));
         }
     }
 }

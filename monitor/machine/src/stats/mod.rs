@@ -190,11 +190,9 @@ const DEVICE_ROWS: [DeviceRow; 7] = [
         "wake-ups of the device by the driver",
         |f| f.notifications,
     ),
-    (
-        "wakeups",
-        "wake-ups of the device by the host",
-        |f| f.wakeups,
-    ),
+    ("wakeups", "wake-ups of the device by the host", |f| {
+        f.wakeups
+    }),
     ("interrupts", "interrupts", |f| f.interrupts),
     ("resets", "times that a driver broke a rule", |f| f.resets),
 ];
