@@ -24,6 +24,7 @@ targets=(
 	"net_stack paravane-devices fuzz::links::net_stack"
 	"registers paravane-devices fuzz::simple::registers"
 	"rng paravane-devices fuzz::simple::rng"
+	"vbus_block paravane-vbus vbus_block"
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
 	"vsock paravane-devices fuzz::links::vsock"
 )

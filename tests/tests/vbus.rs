@@ -79,7 +79,10 @@ impl Drop for Daemon {
 #[test]
 fn buses_and_devices_are_made_linked_shown_and_removed() {
     let mut daemon = Daemon::start();
-    assert_eq!(daemon.done(&["classes"]), "echo\nnull\nvenet-switch\n");
+    assert_eq!(
+        daemon.done(&["classes"]),
+        "echo\nnull\nvenet-switch\nvblk\n"
+    );
     assert_eq!(daemon.done(&["create-bus", "lan"]), "");
     daemon.done(&[
         "create-device",

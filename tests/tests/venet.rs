@@ -184,13 +184,13 @@ fn the_threads_of_the_bus_are_confined() {
             line.unwrap().trim().to_string()
         };
         let name = field("Name:");
-        if ["net-bus", "vbus-join"].contains(&name.as_str()) {
+        if ["bus", "vbus-join"].contains(&name.as_str()) {
             assert_eq!(field("Seccomp:"), "2", "{name}");
             found.push(name);
         }
     }
     found.sort();
-    assert_eq!(found, ["net-bus", "vbus-join"]);
+    assert_eq!(found, ["bus", "vbus-join"]);
 }
 
 /// A download is under way when vbusd is killed, and goes on with the next one.

@@ -113,7 +113,7 @@ impl Bridge {
     /// None that can happen.
     pub fn far(card: Far) -> Result<Self, Error> {
         let presence = card.presence();
-        Bridge::new("net-bus", Model::Far(Box::new(card)), Some(presence))
+        Bridge::new("bus", Model::Far(Box::new(card)), Some(presence))
     }
 
     /// With a card on a tap.

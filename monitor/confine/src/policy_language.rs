@@ -256,6 +256,7 @@ fn constant(name: &str) -> Option<u64> {
         "PR_SET_NAME" => libc::PR_SET_NAME,
         "F_DUPFD_CLOEXEC" => libc::F_DUPFD_CLOEXEC,
         "F_GETFD" => libc::F_GETFD,
+        "F_ADD_SEALS" => libc::F_ADD_SEALS,
         "F_GET_SEALS" => libc::F_GET_SEALS,
         "SO_PASSCRED" => libc::SO_PASSCRED,
         "SO_PEERCRED" => libc::SO_PEERCRED,

@@ -10,26 +10,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Most events that a wait takes.
+const EVENTS: usize = 64;
+
 const FULL: c_int = 0;
 const LOST: c_int = -1;
 const BREACH: c_int = -2;
-const INVALID: c_int = -3;
+pub const INVALID: c_int = -3;
 const REFUSED: c_int = -4;
 const HOST: c_int = -5;
+const FAILED: c_int = -6;
 
-fn number(error: &Error) -> c_int {
+pub fn number(error: &Error) -> c_int {
     match error {
         Error::Lost(_) | Error::Unreachable(..) => LOST,
         Error::Breach(_) => BREACH,
         Error::Invalid(_) => INVALID,
         Error::Refused(_) => REFUSED,
         Error::Host(..) | Error::Protocol(_) => HOST,
+        Error::Failed => FAILED,
     }
 }
 
 /// # Safety
 /// A string of C, or null.
-unsafe fn text(from: *const c_char) -> Option<String> {
+pub unsafe fn text(from: *const c_char) -> Option<String> {
     if from.is_null() {
         return None;
     }
@@ -38,9 +43,23 @@ unsafe fn text(from: *const c_char) -> Option<String> {
     text.to_str().ok().map(ToString::to_string)
 }
 
+/// The socket of this name, or of this user's vbusd.
+///
+/// # Safety
+/// A string of C, or null.
+pub unsafe fn place(socket: *const c_char) -> Option<PathBuf> {
+    if socket.is_null() {
+        let folder = paravane_vbus_client::protocol::default_folder();
+        return folder.map(|folder| folder.join(paravane_vbus_client::protocol::SOCKET));
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(socket) }.to_bytes();
+    Some(PathBuf::from(OsStr::from_bytes(bytes)))
+}
+
 /// # Safety
 /// `to` has `len` bytes, or is null.
-unsafe fn explain(error: &Error, to: *mut c_char, len: usize) {
+pub unsafe fn explain(error: &Error, to: *mut c_char, len: usize) {
     let text = error.to_string();
     let Some(most) = len.checked_sub(1) else {
         return;
@@ -60,7 +79,7 @@ unsafe fn explain(error: &Error, to: *mut c_char, len: usize) {
 ///
 /// # Safety
 /// `from` has `len` bytes that do not change during `'a`, or is null.
-unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
+pub unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
     match (from.is_null(), len) {
         (_, 0) => Some(&[]),
         (true, _) => None,
@@ -73,7 +92,7 @@ unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
 ///
 /// # Safety
 /// `to` has `len` writable bytes that nobody else uses during `'a`, or is null.
-unsafe fn room<'a>(to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
+pub unsafe fn room<'a>(to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
     match (to.is_null(), len) {
         (_, 0) => Some(&mut []),
         (true, _) => None,
@@ -97,17 +116,9 @@ pub unsafe extern "C" fn vbus_connect(
     error_len: usize,
 ) -> *mut Client {
     // SAFETY: the caller's promise.
-    let texts = unsafe { (text(bus), text(device)) };
-    let path = if socket.is_null() {
-        let folder = paravane_vbus_client::protocol::default_folder();
-        folder.map(|folder| folder.join(paravane_vbus_client::protocol::SOCKET))
-    } else {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { CStr::from_ptr(socket) }.to_bytes();
-        Some(PathBuf::from(OsStr::from_bytes(bytes)))
-    };
-    let made = match (path, texts) {
-        (Some(socket), (Some(bus), Some(device))) => Client::connect(Options {
+    let words = unsafe { (place(socket), text(bus), text(device)) };
+    let made = match words {
+        (Some(socket), Some(bus), Some(device)) => Client::connect(Options {
             socket,
             bus,
             device,
@@ -185,8 +196,8 @@ pub unsafe extern "C" fn vbus_wait(client: *mut Client, milliseconds: c_int, roo
     let time = u64::try_from(milliseconds).ok().map(Duration::from_millis);
     let mut woken = client.wait(time, room != 0);
     if woken == Ok(Woken::Event) {
-        // C has no events but the end of its connection.
-        loop {
+        // C has no events but the end of its connection. Those that are left end the next wait.
+        for _ in 0..EVENTS {
             match client.event() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
@@ -226,6 +237,35 @@ pub unsafe extern "C" fn vbus_reconnect(client: *mut Client, milliseconds: u32) 
     let time = Duration::from_millis(milliseconds.into());
     // SAFETY: the caller's promise.
     match unsafe { &mut *client }.reconnect(time) {
+        Ok(()) => 1,
+        Err(error) => number(&error),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_set_priority(client: *mut Client, priority: c_int) -> c_int {
+    let Ok(priority) = u8::try_from(priority) else {
+        return INVALID;
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *client }.set_priority(priority) {
+        Ok(()) => 1,
+        Err(error) => number(&error),
+    }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_lock_memory(client: *const Client) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { &*client }.lock_memory() {
         Ok(()) => 1,
         Err(error) => number(&error),
     }

@@ -6,3 +6,5 @@
 
 #[expect(unsafe_code, reason = "the interface of C")]
 mod ffi;
+#[expect(unsafe_code, reason = "the interface of C")]
+mod ffi_disk;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client of a bus with a connection to one device.
 
-use crate::control::{Control, Error, unexpected, wait};
-use crate::queues::{Queues, tx_offset};
-use paravane_vbus::{ConnectionId, Event, Interface, Kind, Name};
-use paravane_vbus_protocol::{Reply, Request, Shared};
+use crate::control::{Error, wait};
+use crate::link::{Link, Options, PAUSE, may_come_back};
+use crate::queues::Queues;
+use paravane_vbus::{Event, Interface};
+use paravane_vbus_protocol::Shared;
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Type of the devices that exchange Ethernet frames.
@@ -17,23 +15,6 @@ const ETHERNET: &str = "virtual-ethernet";
 const LINKUP: u32 = 0;
 const MACQUERY: u32 = 2;
 const MACSET: u32 = 16;
-/// Pause between two attempts to reconnect.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// What a client wants.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// vbusd's socket.
-    pub socket: PathBuf,
-    /// The bus.
-    pub bus: String,
-    /// The device.
-    pub device: String,
-    /// Descriptors of each queue: a power of two.
-    pub count: u32,
-    /// Bytes of a buffer.
-    pub buffer: u32,
-}
 
 /// Why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +49,10 @@ pub struct Client {
     link: Link,
     queues: Queues,
     mac: Option<[u8; 6]>,
+    /// The priority that was set.
+    priority: Option<u8>,
     /// What was counted.
     pub statistics: Statistics,
-}
-
-#[derive(Debug)]
-struct Link {
-    control: Control,
-    connection: ConnectionId,
-    interface: Interface,
-    kick: OwnedFd,
-    bell: OwnedFd,
 }
 
 impl Client {
@@ -87,7 +61,7 @@ impl Client {
     /// # Errors
     /// vbusd cannot be reached or refuses; the options are not possible.
     pub fn connect(options: Options) -> Result<Self, Error> {
-        let mut queues = Queues::new(options.count, options.buffer)?;
+        let mut queues = Queues::new([options.count; 2], options.buffer)?;
         while queues.rx.post_next()? {}
         let mut mac = None;
         let link = open(&options, &queues, &mut mac)?;
@@ -96,6 +70,7 @@ impl Client {
             link,
             queues,
             mac,
+            priority: None,
             statistics: Statistics::default(),
         })
     }
@@ -170,8 +145,7 @@ impl Client {
 
     fn notify(&mut self) {
         self.statistics.notified += 1;
-        // Fails only if the counter is full, which wakes all the same.
-        let _ = rustix::io::write(&self.link.kick, &1u64.to_ne_bytes());
+        self.link.notify();
     }
 
     /// Waits for a packet, for an event, and with `room` for a packet that was delivered.
@@ -221,13 +195,12 @@ impl Client {
     /// [`Client::drain`] takes, and for events.
     #[must_use]
     pub fn files(&self) -> [BorrowedFd<'_>; 2] {
-        [self.link.bell.as_fd(), self.link.control.socket()]
+        self.link.files()
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<Woken, Error> {
-        let link = &self.link;
         let file = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
-        let mut files = [file(link.bell.as_fd()), file(link.control.socket())];
+        let mut files = self.link.files().map(file);
         if !wait(&mut files, time)? {
             return Ok(Woken::Time);
         }
@@ -243,14 +216,7 @@ impl Client {
     /// # Errors
     /// [`Error::Lost`].
     pub fn drain(&self) -> Result<(), Error> {
-        let mut bytes = [0; 64];
-        match recv(&self.link.bell, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(Errno::CONNRESET) => {
-                Err(Error::Lost("the device has closed it".to_string()))
-            }
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::Host("cannot read a notification", error)),
-        }
+        self.link.drain()
     }
 
     /// The next event of the bus, if one has come.
@@ -258,13 +224,27 @@ impl Client {
     /// # Errors
     /// [`Error::Lost`]: this connection was closed, or vbusd has ended.
     pub fn event(&mut self) -> Result<Option<Event>, Error> {
-        match self.link.control.event()? {
-            Some(Event::Closed { connection, why }) if connection == self.link.connection => {
-                Err(Error::Lost(why))
-            }
-            Some(Event::Removed) => Err(Error::Lost("the client is on no bus any more".into())),
-            event => Ok(event),
-        }
+        self.link.event()
+    }
+
+    /// Sets how early vbusd does what this connection asks for, 0 to 3, at first 1: in each of its
+    /// rounds the connection that has waited longest is first, and then the highest priority. A
+    /// round has at most 16 turns, and a turn at most 64 packets.
+    ///
+    /// # Errors
+    /// There is no such priority, or vbusd has ended.
+    pub fn set_priority(&mut self, priority: u8) -> Result<(), Error> {
+        self.link.prioritize(priority)?;
+        self.priority = Some(priority);
+        Ok(())
+    }
+
+    /// Keeps the queues and buffers in memory, so that sending and receiving cause no page fault.
+    ///
+    /// # Errors
+    /// [`Error::Host`]: the process may not lock so much memory (`ulimit -l`).
+    pub fn lock_memory(&self) -> Result<(), Error> {
+        self.queues.lock()
     }
 
     /// Calls the device.
@@ -285,7 +265,10 @@ impl Client {
         let deadline = Instant::now() + time;
         loop {
             let error = match open(&self.options, &self.queues, &mut self.mac) {
-                Ok(link) => {
+                Ok(mut link) => {
+                    if let Some(priority) = self.priority {
+                        link.prioritize(priority)?;
+                    }
                     self.link = link;
                     // The new device may have had no notification of what was posted.
                     self.notify();
@@ -293,12 +276,7 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            let again = match &error {
-                Error::Refused(refused) => matches!(refused.kind(), Kind::NotFound | Kind::Busy),
-                Error::Unreachable(..) | Error::Lost(_) => true,
-                _ => false,
-            };
-            if !again || Instant::now() + PAUSE > deadline {
+            if !may_come_back(&error) || Instant::now() + PAUSE > deadline {
                 return Err(error);
             }
             std::thread::sleep(PAUSE);
@@ -309,61 +287,18 @@ impl Client {
     /// `wait` sleeps does the device notify.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.link.bell.as_fd()
-    }
-}
-
-impl Link {
-    fn call(&mut self, call: u32, argument: &[u8]) -> Result<Vec<u8>, Error> {
-        let request = Request::Call {
-            connection: self.connection,
-            call,
-            argument: argument.to_vec(),
-        };
-        match self.control.ask(&request)? {
-            Reply::Bytes(bytes) => Ok(bytes),
-            other => Err(unexpected(&other)),
-        }
+        self.link.bell()
     }
 }
 
 /// Joins, opens, shares both queues, and brings the link of an Ethernet device up.
 fn open(options: &Options, queues: &Queues, mac: &mut Option<[u8; 6]>) -> Result<Link, Error> {
-    let mut control = Control::connect(&options.socket)?;
-    let bus = Name::new(&options.bus)?;
-    control.ask(&Request::Join { bus })?;
-    let found = match control.ask(&Request::Interfaces)? {
-        Reply::Interfaces(all) => all.into_iter().find(|one| one.name == options.device),
-        other => return Err(unexpected(&other)),
-    };
-    let interface = found.ok_or_else(|| {
-        let text = format!("there is no device {:.40} on the bus", options.device);
-        paravane_vbus::Error::new(Kind::NotFound, text)
-    })?;
-    let request = Request::Open {
-        interface: interface.id,
-        version: interface.version,
-    };
-    let (reply, files) = control.ask_with(&request, &[queues.file.as_fd()])?;
-    let (connection, [kick, bell]) = match (reply, <[OwnedFd; 2]>::try_from(files)) {
-        (Reply::Opened(connection), Ok(files)) => (connection, files),
-        (other, _) => return Err(unexpected(&other)),
-    };
-    for (queue, offset) in [(0, 0), (1, tx_offset(options.count))] {
-        let shared = Shared {
-            queue,
-            offset,
-            count: options.count,
-        };
-        control.ask(&Request::Share { connection, shared })?;
-    }
-    let mut link = Link {
-        control,
-        connection,
-        interface,
-        kick,
-        bell,
-    };
+    let shared = [(0, 0), (1, Queues::tx_offset(options.count))].map(|(queue, offset)| Shared {
+        queue,
+        offset,
+        count: options.count,
+    });
+    let mut link = Link::open(options, queues.file.as_fd(), &shared)?;
     if link.interface.interface == ETHERNET {
         // Its old address, unless another client has it now.
         if let Some(mac) = mac {

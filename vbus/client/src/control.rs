@@ -36,6 +36,9 @@ pub enum Error {
     /// No vbusd listens.
     #[error("cannot reach vbusd at {0}: {1}: `paravane vbus daemon` starts it")]
     Unreachable(String, Errno),
+    /// The disk could not do it.
+    #[error("the disk could not do it")]
+    Failed,
     /// The host refuses something.
     #[error("{0}: {1}")]
     Host(&'static str, Errno),

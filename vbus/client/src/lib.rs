@@ -2,18 +2,24 @@
 //! A process as a client of a virtual bus.
 //!
 //! [`Control`] speaks to vbusd: administrators use it, too. [`Client`] is on a bus, and exchanges
-//! packets with one device. Its data path (`send`, `receive`, `flush`) makes no host call but a
-//! notification that the device asked for, allocates nothing, and ends after a bounded number of
-//! steps. `vbus/c` has the same for C.
+//! packets with one device; [`Disk`] reads and writes one. The data path of a client (`send`,
+//! `receive`, `flush`) makes no host call but a notification that the device asked for, allocates
+//! nothing, and ends after a bounded number of steps. `vbus/c` has the same for C.
 
 #![deny(unsafe_code)]
 
 mod client;
 mod control;
+mod disk;
+mod link;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod queues;
+mod requests;
 
-pub use client::{Client, Options, Statistics, Woken};
+pub use client::{Client, Statistics, Woken};
 pub use control::{Control, Error};
+pub use disk::Disk;
+pub use link::{Options, may_come_back};
 pub use paravane_vbus as bus;
 pub use paravane_vbus_protocol as protocol;
+pub use requests::{Finished, PART, Requests, SECTOR, Wish};

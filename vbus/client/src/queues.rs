@@ -11,6 +11,7 @@ use paravane_vbus_shm::memory::{Queue, size};
 use paravane_vbus_shm::north::{Buffer, North, Posted, Refused, Returned};
 use paravane_vbus_shm::signal::{Left, Side};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
@@ -42,17 +43,20 @@ impl std::fmt::Debug for Queues {
     }
 }
 
-/// Offset of the transmit ring.
-pub fn tx_offset(count: u32) -> u64 {
-    size(count).next_multiple_of(64) as u64
-}
-
 impl Queues {
-    /// Memory for two rings of `count` descriptors, each with a buffer of `buffer` bytes.
-    pub fn new(count: u32, buffer: u32) -> Result<Self, Error> {
-        let rings = (2 * tx_offset(count)).next_multiple_of(4096);
-        let lane = u64::from(count) * u64::from(buffer);
-        let len = rings + 2 * lane;
+    /// Offset of the transmit ring behind a receive ring of so many descriptors.
+    pub fn tx_offset(received: u32) -> u64 {
+        size(received).next_multiple_of(64) as u64
+    }
+
+    /// Memory for a receive ring and a transmit ring of so many descriptors, each with a buffer of
+    /// `buffer` bytes.
+    pub fn new([received, sent]: [u32; 2], buffer: u32) -> Result<Self, Error> {
+        let tx_offset = Queues::tx_offset(received);
+        let rings = (tx_offset + size(sent) as u64).next_multiple_of(4096);
+        let bytes = |count: u32| u64::from(count) * u64::from(buffer);
+        let tx_first = rings + bytes(received);
+        let len = tx_first + bytes(sent);
         let host = |what| move |error| Error::Host(what, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"vbus", flags).map_err(host("memfd_create"))?;
@@ -63,7 +67,7 @@ impl Queues {
         let len = usize::try_from(len).map_err(|_| too_large())?;
         let map = MmapOptions::new().len(len).map_raw(&file);
         let map = map.map_err(|_| too_large())?;
-        let lane = |offset: u64, role: Role, first: u64| -> Result<Lane, Error> {
+        let lane = |offset: u64, count: u32, role: Role, first: u64| -> Result<Lane, Error> {
             let refused = || Error::Invalid(format!("a queue of {count} is not possible"));
             let offset = usize::try_from(offset).map_err(|_| refused())?;
             let start = NonNull::new(map.as_mut_ptr()).ok_or_else(refused)?;
@@ -84,9 +88,8 @@ impl Queues {
                 buffer,
             })
         };
-        let rx = lane(0, Role::Receive, rings)?;
-        let tx_first = rings + u64::from(count) * u64::from(buffer);
-        let tx = lane(tx_offset(count), Role::Transmit, tx_first)?;
+        let rx = lane(0, received, Role::Receive, rings)?;
+        let tx = lane(tx_offset, sent, Role::Transmit, tx_first)?;
         Ok(Queues { rx, tx, file, map })
     }
 
@@ -107,6 +110,46 @@ impl Queues {
         let len = u32::try_from(packet.len()).unwrap_or(0);
         self.tx.post(place, len)?;
         Ok(true)
+    }
+
+    /// Posts the next transmit buffer with `len` bytes, of which these are the first. Returns its
+    /// place.
+    pub fn post(&mut self, bytes: &[u8], len: usize, flags: u32) -> Result<u64, Error> {
+        let room = self.tx.buffer as usize;
+        let place = self
+            .tx
+            .place()
+            .filter(|_| bytes.len() <= len && len <= room);
+        let place = place.ok_or_else(|| {
+            let text = format!("there is no buffer for {len} bytes");
+            Error::Invalid(text)
+        })?;
+        // SAFETY: as in `send`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(place), bytes.len()) }
+        let len = u32::try_from(len).unwrap_or(0);
+        self.tx.post_with(place, len, flags)?;
+        Ok(place)
+    }
+
+    /// Copies bytes of a transmit buffer, from a place in it on.
+    pub fn copy(&self, place: u64, to: &mut [u8]) {
+        let end = usize::try_from(place)
+            .ok()
+            .and_then(|at| at.checked_add(to.len()));
+        if end.is_some_and(|end| end <= self.map.len()) {
+            // SAFETY: within the mapping. The device may write it meanwhile; then the copy is torn.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.at(place), to.as_mut_ptr(), to.len());
+            }
+        }
+    }
+
+    /// Keeps all of it in memory.
+    pub fn lock(&self) -> Result<(), Error> {
+        self.map.lock().map_err(|error| {
+            let number = error.raw_os_error().unwrap_or(0);
+            Error::Host("mlock", Errno::from_raw_os_error(number))
+        })
     }
 
     /// Copies the next received packet, and posts its buffer again. At most `to.len()` bytes are
@@ -144,11 +187,15 @@ impl Lane {
     }
 
     fn post(&mut self, ptr: u64, len: u32) -> Result<(), Error> {
+        self.post_with(ptr, len, 0)
+    }
+
+    fn post_with(&mut self, ptr: u64, len: u32, flags: u32) -> Result<(), Error> {
         let buffer = Buffer {
             cookie: ptr,
             ptr,
             len,
-            flags: 0,
+            flags,
         };
         match self.north.post(buffer) {
             Ok(()) => {
@@ -176,6 +223,11 @@ impl Lane {
     /// Whether a buffer came back.
     pub fn ready(&self) -> bool {
         self.north.ready()
+    }
+
+    /// Free buffers.
+    pub fn room(&self) -> u32 {
+        self.north.room()
     }
 
     /// Buffers that the device has.

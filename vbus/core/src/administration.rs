@@ -12,8 +12,9 @@ use crate::error::{Error, Kind};
 use crate::events::Event;
 use crate::limits;
 use crate::name::Name;
+use crate::turns::Turns;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,9 @@ pub struct Vbus {
     pub(crate) buses: BTreeMap<Name, Bus>,
     pub(crate) members: BTreeMap<MemberId, Member>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
-    pub(crate) runnable: VecDeque<ConnectionId>,
+    pub(crate) turns: Turns,
+    /// Room for those of a round that go on.
+    pub(crate) going_on: Vec<ConnectionId>,
     /// An event was added since the connector asked last.
     pub(crate) news: bool,
     pub(crate) last_member: u64,
@@ -90,8 +93,9 @@ pub(crate) struct Connection {
     pub bus: Name,
     pub interface: u32,
     pub device: Name,
-    /// It is in `runnable`.
+    /// It is in `turns`.
     pub queued: bool,
+    pub priority: u8,
     /// Since when its device has found nothing to do.
     pub idle: Option<Instant>,
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind};
 use crate::events::{Event, Events};
 use crate::limits;
 use crate::name::Name;
+use crate::turns;
 use paravane_vbus_shm::Role;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -175,6 +176,7 @@ impl Vbus {
             interface,
             device,
             queued: false,
+            priority: turns::FIRST,
             idle: None,
         };
         self.connections.insert(id, connection);
@@ -249,6 +251,28 @@ impl Vbus {
         Ok(result)
     }
 
+    /// Sets the priority of a connection: whose work is done first.
+    ///
+    /// # Errors
+    /// The client has no such connection, or there is no such priority.
+    pub fn prioritize(
+        &mut self,
+        member: MemberId,
+        id: ConnectionId,
+        priority: u8,
+    ) -> Result<(), Error> {
+        self.own(member, id)?;
+        if usize::from(priority) >= limits::PRIORITIES {
+            let most = limits::PRIORITIES - 1;
+            let text = format!("{priority} is no priority: 0 to {most} are");
+            return Err(Error::new(Kind::Invalid, text));
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.priority = priority;
+        }
+        Ok(())
+    }
+
     /// Closes a connection.
     ///
     /// # Errors
@@ -263,7 +287,7 @@ impl Vbus {
     pub fn notified(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id) {
             if !std::mem::replace(&mut connection.queued, true) {
-                self.runnable.push_back(id);
+                self.turns.add(id, connection.priority);
             }
         }
     }
@@ -283,16 +307,22 @@ impl Vbus {
     /// Whether [`Vbus::work`] has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.runnable.is_empty()
+        !self.turns.is_empty()
     }
 
-    /// Works once for each connection that has work, or had some a moment ago (`poll-us`), at most
-    /// `budget` packets each. Returns the
-    /// connections that were reset since their clients broke the protocol.
+    /// Works once for some connections that have work, or had some a moment ago (`poll-us`), at
+    /// most `budget` packets each: for the one that has waited longest, and then by priority.
+    /// Returns the connections that were reset since their clients broke the protocol.
     pub fn work(&mut self, budget: u32) -> Vec<ConnectionId> {
         let mut round = Round::default();
-        for _ in 0..self.runnable.len() {
-            let Some(id) = self.runnable.pop_front() else {
+        let mut again = std::mem::take(&mut self.going_on);
+        for turn in 0..self.turns.round() {
+            let next = if turn == 0 {
+                self.turns.oldest()
+            } else {
+                self.turns.highest()
+            };
+            let Some(id) = next else {
                 break;
             };
             // A connection may have ended since it was queued.
@@ -309,24 +339,25 @@ impl Vbus {
             }
             // A device that has just worked looks again for a while, since a notification costs
             // its client more than that.
-            let again = work == Work::More
+            let goes_on = work == Work::More
                 || (!entry.poll.is_zero() && entry.device.polls(id) && {
                     let now = Instant::now();
                     let idle = *connection.idle.get_or_insert(now);
                     now.saturating_duration_since(idle) < entry.poll
                 })
                 || entry.device.rest(id);
-            if again {
-                connection.queued = true;
-                self.runnable.push_back(id);
+            if goes_on {
+                again.push(id);
             } else {
                 connection.idle = None;
             }
         }
         let mut reset = Vec::new();
-        for id in round.also {
+        // Not before the others have had their turn.
+        for id in again.drain(..).chain(round.also) {
             self.notified(id);
         }
+        self.going_on = again;
         for (id, why) in round.broken {
             if let Some(connection) = self.connections.get(&id) {
                 let device = connection.device.clone();
@@ -341,12 +372,16 @@ impl Vbus {
     }
 
     /// Something happened outside of the bus that a device of this name, if there is one, had
-    /// asked its connector to be told of: [`Vbus::work`] lets its connections work.
-    pub fn woken(&mut self, device: &Name) {
-        if let Some(entry) = self.devices.get_mut(device) {
-            entry.device.woken();
-            self.stir(device);
-        }
+    /// asked its connector to be told of: [`Vbus::work`] lets its connections work. Returns whether
+    /// there is one.
+    #[expect(clippy::must_use_candidate, reason = "most callers want the effect")]
+    pub fn woken(&mut self, device: &Name) -> bool {
+        let Some(entry) = self.devices.get_mut(device) else {
+            return false;
+        };
+        entry.device.woken();
+        self.stir(device);
+        true
     }
 
     /// Lets all connections of a device work: something has changed for them.

@@ -204,6 +204,22 @@ impl Endpoint {
         self.south.take().map_err(Broken::Ring)
     }
 
+    /// Copies out of the client's memory.
+    ///
+    /// # Errors
+    /// The client has named a place outside of it.
+    pub fn read(&self, ptr: u64, to: &mut [u8]) -> Result<(), Broken> {
+        self.memory.read(ptr, to).map_err(Broken::Memory)
+    }
+
+    /// Copies into the client's memory.
+    ///
+    /// # Errors
+    /// The client has named a place outside of it.
+    pub fn write(&self, ptr: u64, from: &[u8]) -> Result<(), Broken> {
+        self.memory.write(ptr, from).map_err(Broken::Memory)
+    }
+
     /// The oldest packet, of so many descriptors and bytes, was dealt with: its descriptors go back
     /// to the client.
     pub fn give_back(&mut self, descriptors: u32, len: usize) {

@@ -25,12 +25,13 @@ mod error;
 mod events;
 mod memory;
 mod name;
+mod turns;
 
 pub use access::{Access, Credentials};
 pub use administration::{BusInfo, DeviceInfo, Vbus};
 pub use client::{Interface, MemberId};
 pub use configuration::{BusConfiguration, Configuration, DeviceConfiguration};
-pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
+pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
 pub use endpoint::{Broken, Endpoint, Notify, Sent, Statistics};
 pub use error::{Error, Kind};
 pub use events::Event;
@@ -58,6 +59,8 @@ pub mod limits {
     pub const ALLOWED: usize = 64;
     /// Characters of a name.
     pub const NAME: usize = 32;
+    /// Priorities of a connection: 0 to one less.
+    pub const PRIORITIES: usize = crate::turns::PRIORITIES;
     /// Bytes of an attribute's value.
     pub const VALUE: usize = 128;
     /// Bytes of the argument and of the result of a call.

@@ -53,7 +53,8 @@ pub fn answer(vbus: &mut Vbus, store: &Store, request: &Request) -> Option<Resul
         | Request::Open { .. }
         | Request::Share { .. }
         | Request::Call { .. }
-        | Request::Close { .. } => return None,
+        | Request::Close { .. }
+        | Request::Prioritize { .. } => return None,
     };
     Some(reply.and_then(|reply| match store.save(vbus) {
         Ok(()) => Ok(reply),

@@ -6,9 +6,8 @@
 //! closed with the socket on which it waits. So vbusd's first thread closes no file that is not
 //! memory, and no socket on which such a file waits.
 
+use crate::confined;
 use crate::receive::receive;
-use anyhow::Context;
-use paravane_confine::Files;
 use rustix::fs::fcntl_get_seals;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
@@ -44,22 +43,9 @@ impl Closer {
     /// Starts the thread, which confines itself.
     pub fn start() -> anyhow::Result<Self> {
         let (jobs, queue) = channel();
-        let (tell, told) = channel();
         let counts = Counts::default();
-        let thread = std::thread::Builder::new().name("closer".to_string());
         let theirs = Arc::clone(&counts);
-        thread
-            .spawn(move || {
-                let entered = paravane_confine::enter("vbusd-closer", &Files::none());
-                let go = entered.is_ok();
-                // Fails only if the caller no longer waits.
-                let _ = tell.send(entered);
-                if go {
-                    run(&queue, &theirs);
-                }
-            })
-            .context("cannot start a thread")?;
-        told.recv().context("a thread ended")??;
+        confined::start("closer", "vbusd-closer", move || run(&queue, &theirs))?;
         Ok(Closer { jobs, counts })
     }
 

@@ -4,9 +4,10 @@
 //! It owns the buses and devices of crate `paravane-vbus`, and is the connector of host processes:
 //! it learns from the kernel who a client is, maps the client's memory, and carries notifications.
 //! It has ordinary rights and serves everything on one thread; a second one only closes files that
-//! clients should not have sent. Both confine themselves before the first connection is taken
-//! (`monitor/policies/monitor.json`, threads `vbusd` and `vbusd-closer`). It may be killed at any
-//! moment: what it has acknowledged is in its state file or in the clients' memory, and another one
+//! clients should not have sent, a third reads and writes the files of disks. All confine
+//! themselves before the first connection is taken (`monitor/policies/monitor.json`, threads
+//! `vbusd`, `vbusd-closer` and `vbusd-disks`). It may be killed at any moment: what it has
+//! acknowledged is in its state file, its disks or in the clients' memory, and another one
 //! continues.
 
 #![deny(unsafe_code)]
@@ -14,6 +15,8 @@
 mod administer;
 mod bell;
 mod closer;
+mod confined;
+mod disk;
 #[expect(unsafe_code, reason = "maps the memory of clients")]
 mod memory;
 #[expect(unsafe_code, reason = "asks the kernel who a peer is")]
@@ -61,7 +64,8 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     maker.create(folder).with_context(context)?;
     check_folder(folder)?;
     let store = Store::open(folder)?;
-    let vbus = store.load()?;
+    let pool = disk::Pool::start()?;
+    let vbus = store.load(&pool)?;
     let path = match &options.socket {
         Some(path) => path.clone(),
         None => folder.join(paravane_vbus_protocol::SOCKET),
@@ -79,7 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     listen(&listener, 64).with_context(context)?;
     let closer = closer::Closer::start()?;
     let most = serve::most_connections(raise_files()?);
-    let server = server::Server::new(listener, vbus, store, closer, most)?;
+    let server = server::Server::new(listener, vbus, store, closer, pool, most)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()
 }

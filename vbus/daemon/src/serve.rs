@@ -117,6 +117,13 @@ pub fn answer(
             vbus.close(member, connection)?;
             done(Reply::Done)
         }
+        Request::Prioritize {
+            connection,
+            priority,
+        } => {
+            vbus.prioritize(member, connection, priority)?;
+            done(Reply::Done)
+        }
         _ => Err(Error::new(
             Kind::Denied,
             "only an administrator may do that",

@@ -3,6 +3,7 @@
 
 use crate::administer;
 use crate::closer::{Closer, is_memory};
+use crate::disk::Pool;
 use crate::peer::Peer;
 use crate::receive::receive;
 use crate::serve::{self, Answer, Host, Links};
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Most sockets; those that only the administrator can have; most of another user.
@@ -37,6 +39,7 @@ const EVENTS: usize = 64;
 const LISTENER: u64 = 0;
 const PEER: u64 = 1 << 62;
 const KICK: u64 = 2 << 62;
+const DISKS: u64 = 3 << 62;
 const KINDS: u64 = 3 << 62;
 
 fn kick_token(id: ConnectionId) -> u64 {
@@ -53,6 +56,7 @@ pub struct Server {
     peers: BTreeMap<u64, Peer>,
     links: Links,
     closer: Closer,
+    pool: Arc<Pool>,
     most_connections: usize,
     /// Since when it takes no peer.
     paused: Option<Instant>,
@@ -66,10 +70,15 @@ impl Server {
         vbus: Vbus,
         store: Store,
         closer: Closer,
+        pool: Arc<Pool>,
         most_connections: usize,
     ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         listen(&poll, &listener).context("epoll")?;
+        // Never read: it is watched for edges.
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(DISKS);
+        epoll::add(&poll, pool.bell(), data, edges).context("epoll")?;
         Ok(Server {
             listener,
             poll,
@@ -78,6 +87,7 @@ impl Server {
             peers: BTreeMap::new(),
             links: Links::new(),
             closer,
+            pool,
             most_connections,
             paused: None,
             last_peer: 0,
@@ -111,6 +121,14 @@ impl Server {
                 let number = token & !KINDS;
                 match token & KINDS {
                     KICK => self.vbus.notified(ConnectionId(number)),
+                    DISKS => {
+                        for device in self.pool.ready() {
+                            if !self.vbus.woken(&device) {
+                                // It was removed meanwhile.
+                                self.pool.done(&device);
+                            }
+                        }
+                    }
                     PEER => {
                         let flags = event.flags;
                         unsent |= flags.contains(epoll::EventFlags::OUT);

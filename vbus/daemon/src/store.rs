@@ -2,14 +2,17 @@
 //! The state file: `state.json` in vbusd's folder. It is replaced as a whole, so it has one state
 //! or the next after a crash at any moment.
 
+use crate::disk::{self, DiskClass, Pool};
 use anyhow::{Context, bail};
 use paravane_vbus::{Configuration, Vbus, devices};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest state file. The limits of buses, devices and links allow far less.
 const MAX: u64 = 4 << 20;
@@ -40,6 +43,11 @@ impl Store {
             Err(error) => return Err(error).with_context(context),
         }
         let directory = File::open(folder).with_context(context)?;
+        let disks = folder.join(disk::FOLDER);
+        let context = || format!("cannot make the folder {}", disks.display());
+        let mut maker = fs::DirBuilder::new();
+        maker.recursive(true).mode(0o700);
+        maker.create(&disks).with_context(context)?;
         Ok(Store {
             folder: folder.to_path_buf(),
             directory,
@@ -48,15 +56,21 @@ impl Store {
     }
 
     /// The state that was saved last; at first nothing.
-    pub fn load(&self) -> anyhow::Result<Vbus> {
+    pub fn load(&self, pool: &Arc<Pool>) -> anyhow::Result<Vbus> {
         let path = self.folder.join("state.json");
-        let mut vbus = Vbus::new(devices::classes());
+        let mut classes = devices::classes();
+        let restores = Arc::new(AtomicBool::new(true));
+        classes.push(Box::new(DiskClass::new(&self.folder, pool, &restores)));
+        let mut vbus = Vbus::new(classes);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.len() > MAX => {
                 bail!("{} is damaged: over {} MiB", path.display(), MAX >> 20)
             }
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vbus),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                restores.store(false, Ordering::SeqCst);
+                return Ok(vbus);
+            }
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
@@ -65,6 +79,7 @@ impl Store {
         let text = fs::read(&path).with_context(damaged)?;
         let configuration: Configuration = serde_json::from_slice(&text).with_context(damaged)?;
         vbus.restore(&configuration).with_context(damaged)?;
+        restores.store(false, Ordering::SeqCst);
         Ok(vbus)
     }
 

@@ -144,7 +144,7 @@ fn it_is_confined() {
     let daemon = Daemon::with("echo");
     assert_eq!(daemon.status("Seccomp"), "2");
     assert_eq!(daemon.status("NoNewPrivs"), "1");
-    assert_eq!(daemon.status("Threads"), "2");
+    assert_eq!(daemon.status("Threads"), "3");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn nonsense_ends_the_connection_and_nothing_else() {
     let Reply::Names(classes) = daemon.control().ask(&Request::Classes).unwrap() else {
         unreachable!();
     };
-    assert_eq!(classes, ["echo", "null", "venet-switch"]);
+    assert_eq!(classes, ["echo", "null", "venet-switch", "vblk"]);
     assert_eq!(client.send(b"still here"), Ok(true));
     assert_eq!(common::receive(&mut client), b"still here");
 }

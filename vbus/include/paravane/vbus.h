@@ -26,6 +26,7 @@ struct vbus_client;
 #define VBUS_INVALID_ARGUMENT (-3) /* such as a packet longer than a buffer */
 #define VBUS_REFUSED (-4) /* vbusd refuses */
 #define VBUS_HOST (-5) /* the host refuses something */
+#define VBUS_FAILED (-6) /* the disk could not do it */
 /* vbus_receive: there is no packet. */
 #define VBUS_NO_PACKET ((int64_t)INT_MIN)
 
@@ -61,8 +62,32 @@ int64_t vbus_undelivered(struct vbus_client *client);
  * and not delivered is delivered, some of it perhaps twice. 1 or an error.
  */
 int vbus_reconnect(struct vbus_client *client, uint32_t milliseconds);
+/*
+ * For real-time clients: how early vbusd does what this one asks for, 0 to 3, at first 1; and memory
+ * that causes no page fault. 1 or an error. docs/vbus.md has the bounds.
+ */
+int vbus_set_priority(struct vbus_client *client, int priority);
+int vbus_lock_memory(const struct vbus_client *client);
 /* The Ethernet address, 6 bytes: 1, or 0 if the device has none. */
 int vbus_mac(const struct vbus_client *client, uint8_t *to);
+
+/*
+ * Disks: devices of the type virtual-block. Each function waits until the request is done. If vbusd
+ * dies meanwhile, the request is made again, for at most the time that vbus_disk_open got.
+ */
+struct vbus_disk;
+
+/* As vbus_connect. `milliseconds`: how long a request waits for another vbusd. */
+struct vbus_disk *vbus_disk_open(const char *socket, const char *bus, const char *device,
+				 uint32_t milliseconds, char *error, size_t error_len);
+void vbus_disk_close(struct vbus_disk *disk);
+/* Its size in sectors of 512 bytes. */
+uint64_t vbus_disk_sectors(const struct vbus_disk *disk);
+/* Whole sectors: `len` is a multiple of 512. 1 or an error. */
+int vbus_disk_read(struct vbus_disk *disk, uint64_t sector, uint8_t *to, size_t len);
+int vbus_disk_write(struct vbus_disk *disk, uint64_t sector, const uint8_t *from, size_t len);
+/* Makes durable what was written before. 1 or an error. */
+int vbus_disk_flush(struct vbus_disk *disk);
 
 #ifdef __cplusplus
 }

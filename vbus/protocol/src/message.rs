@@ -125,6 +125,13 @@ pub enum Request {
         /// The connection.
         connection: ConnectionId,
     },
+    /// (client) Sets the priority of a connection.
+    Prioritize {
+        /// The connection.
+        connection: ConnectionId,
+        /// 0 to 3, at first 1.
+        priority: u8,
+    },
 }
 
 /// An answer, or an event.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The devices of this crate, one module each, and what they share.
 
+pub mod block;
 mod echo;
 mod null;
 mod switch;

@@ -2,6 +2,8 @@
 //! A vbusd of a test's own.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
+pub mod disks;
+
 use paravane_vbus_client::bus::Name;
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Client, Control, Options};
@@ -164,11 +166,15 @@ pub fn receive(client: &mut Client) -> Vec<u8> {
     }
 }
 
-/// The C example, compiled: the folder that it is in, and its path.
 pub fn c_example() -> (TempDir, PathBuf) {
+    compiled("echo")
+}
+
+/// An example in C, compiled: the folder that it is in, and its path.
+pub fn compiled(example: &str) -> (TempDir, PathBuf) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("echo");
+    let program = folder.path().join(example);
     // Nothing that cargo builds for this test depends on the library of C.
     let here = std::env::current_exe().unwrap();
     let target = here.ancestors().nth(3).unwrap();
@@ -189,7 +195,7 @@ pub fn c_example() -> (TempDir, PathBuf) {
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
         .arg(root.join("include"))
-        .arg(root.join("c/examples/echo.c"))
+        .arg(root.join("c/examples").join(format!("{example}.c")))
         .arg(library)
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)

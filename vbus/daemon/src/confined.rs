@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads beside the first one, which open no files.
+
+use anyhow::Context;
+use paravane_confine::Files;
+use std::sync::mpsc::channel;
+
+/// Starts a thread that enters a policy before it works. It works when this returns.
+///
+/// # Errors
+/// The host has no thread for it, or refuses the policy.
+pub fn start(
+    name: &str,
+    policy: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> anyhow::Result<()> {
+    let (tell, told) = channel();
+    let thread = std::thread::Builder::new().name(name.to_string());
+    thread
+        .spawn(move || {
+            let entered = paravane_confine::enter(policy, &Files::none());
+            let go = entered.is_ok();
+            // Fails only if the caller no longer waits.
+            let _ = tell.send(entered);
+            if go {
+                work();
+            }
+        })
+        .context("cannot start a thread")?;
+    told.recv().context("a thread ended")?
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The files of disks. They are in the folder `disks` of vbusd's own, the only one in which it may
+//! open files.
+
+use paravane_vbus::devices::block::SECTOR;
+use paravane_vbus::{Error, Kind, Name};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// An open file, locked as machines lock theirs.
+#[derive(Debug)]
+pub struct Image {
+    pub file: File,
+    path: PathBuf,
+}
+
+impl Image {
+    /// Opens a file in the folder.
+    ///
+    /// # Errors
+    /// There is none, it is no ordinary file of whole sectors, or another program uses it.
+    pub fn open(folder: &Path, name: &Name, read_only: bool) -> Result<Self, Error> {
+        let path = folder.join(name.as_str());
+        let (access, lock) = if read_only {
+            (OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
+        } else {
+            (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
+        };
+        let host = |error: Errno| Error::new(Kind::Host, format!("{}: {error}", path.display()));
+        // A FIFO must not block, and a link may lead elsewhere.
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = open(&path, flags, Mode::empty()).map_err(host)?;
+        match flock(&file, lock) {
+            // The file system has no locks.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let text = format!("{}: another disk or program uses it", path.display());
+                return Err(Error::new(Kind::Busy, text));
+            }
+            Err(error) => return Err(host(error)),
+        }
+        let image = Image {
+            file: file.into(),
+            path,
+        };
+        image.sectors()?;
+        Ok(image)
+    }
+
+    /// Its size now.
+    ///
+    /// # Errors
+    /// It is no ordinary file, or has no whole sectors.
+    pub fn sectors(&self) -> Result<u64, Error> {
+        let path = self.path.display();
+        let host = |error: Errno| Error::new(Kind::Host, format!("{path}: {error}"));
+        let status = fstat(&self.file).map_err(host)?;
+        let size = u64::try_from(status.st_size).unwrap_or(0);
+        let ordinary = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        if !ordinary || size == 0 || !size.is_multiple_of(SECTOR) {
+            let text = format!("{path} is no disk: a file of whole sectors of {SECTOR} bytes is");
+            return Err(Error::new(Kind::Invalid, text));
+        }
+        Ok(size / SECTOR)
+    }
+}
