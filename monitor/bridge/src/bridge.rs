@@ -6,11 +6,14 @@ use crate::command::{Command, event, status};
 use crate::console::Console;
 use crate::disk::{Attached, Disk};
 use crate::far::Far;
+use crate::far_disk::FarDisk;
+use crate::join::Joiner;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
-use crate::presence::Presence;
+use crate::shown::Devices;
 use crate::stack::{self, Stack};
 use crate::tap::Tap;
+use crate::watch::{Change, Watch};
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
@@ -24,7 +27,8 @@ use paravane_vbus_shm::memory::size;
 use std::fmt;
 use std::mem::offset_of;
 use std::sync::Arc;
-use tracing::{debug, warn};
+use std::sync::mpsc::Receiver;
+use tracing::debug;
 
 /// Connections of a guest.
 pub const CONNECTIONS: usize = limits::CONNECTIONS;
@@ -59,7 +63,14 @@ struct Host {
     counters: Arc<Counters>,
 }
 
-/// A bridge of a machine, with one device.
+/// The bus of vbusd that the machine takes whole.
+struct Whole {
+    /// Until it is followed.
+    watch: Option<Watch>,
+    changes: Receiver<Change>,
+}
+
+/// A bridge of a machine, with one device, or with those of a bus of vbusd.
 pub struct Bridge {
     name: &'static str,
     model: Option<Model>,
@@ -68,10 +79,10 @@ pub struct Bridge {
     way: Option<stack::Attached>,
     vbus: Vbus,
     bus: Name,
-    device: Name,
-    /// Whether the device is to be seen, and the one that is.
-    presence: Option<Arc<Presence>>,
-    present: u32,
+    devices: Devices,
+    whole: Option<Whole>,
+    /// For devices of another bus, once the bridge has started.
+    far: Option<(Waker, Joiner)>,
     member: Option<MemberId>,
     slots: [Option<Slot>; CONNECTIONS],
     events: u32,
@@ -102,7 +113,7 @@ impl Bridge {
     pub fn stack(card: Stack) -> Result<Self, Error> {
         let way = card.line();
         // The thread does what that of virtio-net does, and has its policy.
-        let mut bridge = Bridge::new("net-user", Model::Stack(Box::new(card)), None)?;
+        let mut bridge = Bridge::new("net-user", Model::Stack(Box::new(card)))?;
         bridge.way = Some(way);
         Ok(bridge)
     }
@@ -112,8 +123,28 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn far(card: Far) -> Result<Self, Error> {
-        let presence = card.presence();
-        Bridge::new("bus", Model::Far(Box::new(card)), Some(presence))
+        Bridge::new("bus", Model::Far(Box::new(card)))
+    }
+
+    /// With a disk on another bus.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn far_disk(disk: FarDisk) -> Result<Self, Error> {
+        Bridge::new("bus", Model::FarDisk(Box::new(disk)))
+    }
+
+    /// With all devices of another bus, as it changes.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn whole((watch, changes): (Watch, Receiver<Change>)) -> Result<Self, Error> {
+        let mut bridge = Bridge::empty("bus")?;
+        bridge.whole = Some(Whole {
+            watch: Some(watch),
+            changes,
+        });
+        Ok(bridge)
     }
 
     /// With a card on a tap.
@@ -121,9 +152,8 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn tap(card: Tap) -> Result<Self, Error> {
-        let presence = card.presence();
         // The thread does what that of virtio-net does, and has its policy.
-        Bridge::new("net", Model::Tap(Box::new(card)), Some(presence))
+        Bridge::new("net", Model::Tap(Box::new(card)))
     }
 
     /// With a disk.
@@ -131,9 +161,9 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn disk(disk: Disk) -> Result<Self, Error> {
-        let (memory, presence) = (disk.memory(), disk.presence());
+        let memory = disk.memory();
         // The thread does what that of virtio-blk does, and has its policy.
-        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)), Some(presence))?;
+        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)))?;
         bridge.memory = Some(memory);
         Ok(bridge)
     }
@@ -143,27 +173,29 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn console(console: Console) -> Result<Self, Error> {
-        Bridge::new("vconsole", Model::Console(Box::new(console)), None)
+        Bridge::new("vconsole", Model::Console(Box::new(console)))
     }
 
-    fn new(
-        name: &'static str,
-        model: Model,
-        presence: Option<Arc<Presence>>,
-    ) -> Result<Self, Error> {
+    fn new(name: &'static str, model: Model) -> Result<Self, Error> {
+        let mut bridge = Bridge::empty(name)?;
+        bridge.model = Some(model);
+        Ok(bridge)
+    }
+
+    fn empty(name: &'static str) -> Result<Self, Error> {
         let mut vbus = Vbus::new(Vec::new());
         let bus = Name::new("machine")?;
         vbus.create_bus(&bus)?;
         Ok(Bridge {
             name,
-            model: Some(model),
+            model: None,
             memory: None,
             way: None,
             vbus,
+            devices: Devices::new(&bus),
             bus,
-            device: Name::new("device")?,
-            present: 1,
-            presence,
+            whole: None,
+            far: None,
             member: None,
             slots: [None; CONNECTIONS],
             events: 0,
@@ -171,16 +203,29 @@ impl Bridge {
         })
     }
 
-    /// Adds the device to the bus, once.
-    fn add_device(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        let Some(model) = self.model.take() else {
-            return Ok(());
-        };
-        let (class, device, poll) = model.start(waker)?;
-        let poll = [("poll-us".to_string(), poll.to_string())];
-        self.vbus.add_device(&self.device, class, device, &poll)?;
-        self.vbus.link(&self.bus, &self.device)?;
+    /// Adds the devices to the bus, once.
+    fn add_devices(&mut self, waker: &Waker) -> anyhow::Result<()> {
+        let watch = self.whole.as_mut().and_then(|whole| whole.watch.take());
+        if watch.is_some() || self.model.as_ref().is_some_and(Model::is_far) {
+            self.far = Some((waker.clone(), Joiner::start(waker, watch)?));
+        }
+        if let Some(model) = self.model.take() {
+            let joiner = self.far.as_ref().map(|(_, joiner)| joiner);
+            let device = (0, Name::new("device")?, model);
+            self.devices.add(&mut self.vbus, device, waker, joiner)?;
+        }
+        self.change();
         Ok(())
+    }
+
+    /// Follows the bus that the machine takes whole.
+    fn change(&mut self) {
+        let (Some(whole), Some((waker, joiner))) = (&self.whole, &self.far) else {
+            return;
+        };
+        while let Ok(change) = whole.changes.try_recv() {
+            self.devices.change(&mut self.vbus, change, waker, joiner);
+        }
     }
 
     /// Carries out a command of the guest at this address.
@@ -351,28 +396,6 @@ impl Bridge {
         }
     }
 
-    /// Follows the device: it may have been taken from the other bus, or replaced.
-    fn follow(&mut self) {
-        let Some(presence) = &self.presence else {
-            return;
-        };
-        let number = presence.number();
-        if number == self.present {
-            return;
-        }
-        let mut done = Ok(());
-        if self.present != 0 {
-            done = self.vbus.unlink(&self.bus, &self.device);
-        }
-        if number != 0 {
-            done = done.and_then(|()| self.vbus.link(&self.bus, &self.device).map(|_| ()));
-        }
-        if let Err(error) = done {
-            warn!("virtual bus: {error}");
-        }
-        self.present = number;
-    }
-
     /// Tells the guest of events.
     fn announce(&mut self) {
         let news = self.vbus.take_news();
@@ -405,7 +428,7 @@ impl OwnDevice for Bridge {
     }
 
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
-        self.add_device(waker)
+        self.add_devices(waker)
             .context("cannot start the virtual bus")
     }
 
@@ -455,7 +478,8 @@ impl OwnDevice for Bridge {
             count(&counters.notifications, u64::from(notified.count_ones()));
         }
         if host {
-            self.vbus.woken(&self.device);
+            self.change();
+            self.devices.woken(&mut self.vbus);
         }
         for (number, slot) in self.slots.iter().enumerate() {
             if let Some(slot) = slot.filter(|_| queues >> number & 1 != 0) {
@@ -466,7 +490,7 @@ impl OwnDevice for Bridge {
         if let Some(Host { counters, .. }) = &self.host {
             count(&counters.resets, broken.len() as u64);
         }
-        self.follow();
+        self.devices.follow(&mut self.vbus);
         self.announce();
         // No connection has this number, so it only leads here again.
         u32::from(self.vbus.has_work()) << CONNECTIONS

@@ -6,7 +6,7 @@
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::join::{Join, News};
+use crate::join::{Join, Joiner, News};
 use crate::presence::Presence;
 use paravane_devices::{EventFlags, Waker};
 use paravane_vbus::{
@@ -32,7 +32,7 @@ pub struct Far {
     properties: Properties,
     /// While the monitor is on the bus.
     client: Option<Client>,
-    join: Option<Join>,
+    join: Option<Join<Client>>,
     waker: Option<Waker>,
     /// A file of the client's was reported, or may be ready.
     reported: bool,
@@ -112,11 +112,10 @@ impl Far {
         })
     }
 
-    pub(crate) fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, waker: &Waker, joiner: &Joiner) {
         self.waker = Some(waker.clone());
-        self.join = Some(Join::start(waker)?);
+        self.join = Some(joiner.device());
         self.arm();
-        Ok(())
     }
 
     pub(crate) fn presence(&self) -> Arc<Presence> {

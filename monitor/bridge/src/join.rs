@@ -1,55 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that joins a bus again when vbusd has ended: only it connects sockets.
+//! The thread that joins a bus of vbusd: at first where the machine takes the whole bus, and again
+//! when vbusd has ended. Only it connects sockets.
 
+use crate::watch::Watch;
 use anyhow::Context;
 use paravane_confine::{self as confine, Files};
 use paravane_devices::Waker;
 use paravane_vbus::Kind;
-use paravane_vbus_client::{Client, Error};
+use paravane_vbus_client::{Client, Error, Requests};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 use tracing::{info, warn};
 
 /// The thread, and its policy.
 const NAME: &str = "vbus-join";
-/// The longest time without a look at the machine's end.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Pause after a refusal.
+/// Pause between two attempts, and between two looks at the machine's end meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The way to the thread.
+/// A client whose connection has ended.
+pub trait Rejoin: Sized + Send + 'static {
+    /// Makes the connection anew. Does not wait for vbusd.
+    ///
+    /// # Errors
+    /// Why not, with the client for another attempt.
+    fn rejoin(self) -> Result<Self, (Self, Error)>;
+}
+
+impl Rejoin for Client {
+    fn rejoin(mut self) -> Result<Self, (Self, Error)> {
+        match self.reconnect(Duration::ZERO) {
+            Ok(()) => Ok(self),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl Rejoin for Requests {
+    fn rejoin(self) -> Result<Self, (Self, Error)> {
+        self.again().map_err(|error| (self, error))
+    }
+}
+
+/// What the thread does at each attempt until it is done.
+trait Attempt: Send {
+    /// Returns whether it is done.
+    fn attempt(&mut self, waker: &Waker) -> bool;
+}
+
+/// The way to the thread, which ends with the last of these or with the machine.
+#[derive(Clone, Debug)]
+pub struct Joiner {
+    jobs: Sender<Box<dyn Attempt>>,
+    bell: Arc<OwnedFd>,
+}
+
+/// The way of one device to the thread.
 #[derive(Debug)]
-pub struct Join {
-    lost: Sender<Client>,
-    news: Receiver<News>,
+pub struct Join<T> {
+    joiner: Joiner,
+    sender: Sender<News<T>>,
+    news: Receiver<News<T>>,
+    /// The device is there.
+    alive: Arc<()>,
 }
 
 /// What the thread has found out.
 #[derive(Debug)]
-pub enum News {
+pub enum News<T> {
     /// The device is no longer on the bus. The thread waits for it.
     Gone,
     /// The client has joined again.
-    Joined(Box<Client>),
+    Joined(Box<T>),
 }
 
-impl Join {
-    /// Starts the thread, and confines it. It ends when this is dropped or the machine ends.
+struct Lost<T> {
+    client: Option<T>,
+    sender: Sender<News<T>>,
+    device: Weak<()>,
+    told: bool,
+    gone: bool,
+}
+
+impl<T: Rejoin> Attempt for Lost<T> {
+    fn attempt(&mut self, waker: &Waker) -> bool {
+        let Some(client) = self
+            .client
+            .take()
+            .filter(|_| self.device.strong_count() > 0)
+        else {
+            return true;
+        };
+        let (client, error) = match client.rejoin() {
+            Ok(client) => {
+                info!("virtual bus: joined again");
+                // The device may have gone meanwhile.
+                let _ = self.sender.send(News::Joined(Box::new(client)));
+                waker.wake();
+                return true;
+            }
+            Err(again) => again,
+        };
+        self.client = Some(client);
+        if !std::mem::replace(&mut self.told, true) {
+            warn!("virtual bus: {error}");
+        }
+        // Only a bus without the device answers so.
+        let missing = matches!(&error, Error::Refused(why) if why.kind() == Kind::NotFound);
+        if missing && !std::mem::replace(&mut self.gone, true) {
+            let _ = self.sender.send(News::Gone);
+            waker.wake();
+        }
+        false
+    }
+}
+
+impl Joiner {
+    /// Starts the thread, and confines it. It follows a bus, too, if it is to `watch` one.
     ///
     /// # Errors
     /// The host's.
-    pub fn start(waker: &Waker) -> anyhow::Result<Self> {
-        let (lost, receiver) = channel();
-        let (sender, news) = channel();
+    pub fn start(waker: &Waker, watch: Option<Watch>) -> anyhow::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd")?;
+        let bell = Arc::new(bell);
+        let (jobs, receiver) = channel();
         let (confined, tell) = channel();
-        let waker = waker.clone();
+        let (waker, rings) = (waker.clone(), Arc::clone(&bell));
         let work = move || {
             let entered = confine::enter(NAME, &Files::none());
             let goes_on = entered.is_ok();
             let _ = confined.send(entered);
             if goes_on {
-                run(&receiver, &sender, &waker);
+                run(&receiver, watch, &rings, &waker);
             }
         };
         let thread = thread::Builder::new().name(NAME.to_string());
@@ -58,47 +143,67 @@ impl Join {
             .context("cannot make the thread that joins the bus")?;
         tell.recv()
             .context("the thread that joins the bus has ended")??;
-        Ok(Join { lost, news })
+        Ok(Joiner { jobs, bell })
     }
 
+    /// For a device.
+    pub fn device<T: Rejoin>(&self) -> Join<T> {
+        let (sender, news) = channel();
+        Join {
+            joiner: self.clone(),
+            sender,
+            news,
+            alive: Arc::default(),
+        }
+    }
+}
+
+impl<T: Rejoin> Join<T> {
     /// Gives a client away whose connection has ended.
-    pub fn lose(&self, client: Client) {
+    pub fn lose(&self, client: T) {
+        let lost = Lost {
+            client: Some(client),
+            sender: self.sender.clone(),
+            device: Arc::downgrade(&self.alive),
+            told: false,
+            gone: false,
+        };
         // The thread ends only with the machine.
-        let _ = self.lost.send(client);
+        let _ = self.joiner.jobs.send(Box::new(lost));
+        // Fails only if the counter is full, which wakes all the same.
+        let _ = rustix::io::write(&self.joiner.bell, &1u64.to_ne_bytes());
     }
 
     /// What there is to know since the last call.
-    pub fn news(&self) -> Option<News> {
+    pub fn news(&self) -> Option<News<T>> {
         self.news.try_recv().ok()
     }
 }
 
-fn run(lost: &Receiver<Client>, news: &Sender<News>, waker: &Waker) {
-    while let Ok(mut client) = lost.recv() {
-        let (mut told, mut gone) = (false, false);
-        loop {
-            if waker.ending().begun() {
-                return;
-            }
-            let error = match client.reconnect(PATIENCE) {
-                Ok(()) => break,
-                Err(error) => error,
-            };
-            if !std::mem::replace(&mut told, true) {
-                warn!("virtual bus: {error}");
-            }
-            // Only a bus without the device answers so.
-            let missing = matches!(&error, Error::Refused(why) if why.kind() == Kind::NotFound);
-            if missing && !std::mem::replace(&mut gone, true) {
-                let _ = news.send(News::Gone);
-                waker.wake();
-            }
-            thread::sleep(PAUSE);
-        }
-        info!("virtual bus: joined again");
-        if news.send(News::Joined(Box::new(client))).is_err() {
-            return;
-        }
-        waker.wake();
+fn run(
+    receiver: &Receiver<Box<dyn Attempt>>,
+    mut watch: Option<Watch>,
+    bell: &OwnedFd,
+    waker: &Waker,
+) {
+    let mut jobs: Vec<Box<dyn Attempt>> = Vec::new();
+    while !waker.ending().begun() {
+        let mut count = [0; 8];
+        // Nothing may have rung.
+        let _ = rustix::io::read(bell, &mut count);
+        jobs.extend(receiver.try_iter());
+        jobs.retain_mut(|job| !job.attempt(waker));
+        let settled = watch.as_mut().is_none_or(|watch| watch.look(waker));
+        let patience = (!settled || !jobs.is_empty()).then_some(PAUSE);
+        let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+        let control = watch.as_ref().and_then(Watch::file);
+        let file = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
+        let mut files: Vec<_> = control
+            .into_iter()
+            .chain([bell.as_fd()])
+            .map(file)
+            .collect();
+        // A signal only makes it look once more.
+        let _ = poll(&mut files, patience.as_ref());
     }
 }

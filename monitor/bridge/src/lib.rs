@@ -9,8 +9,9 @@
 //! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Tap`] one on
 //! a tap. [`Far`] is a card on the bus of a vbusd, of which the monitor is a client: frames are
 //! copied between the guest's memory and the monitor's, so vbusd never has memory of a guest.
-//! [`Disk`] is a disk, [`Console`] a console. A machine with several devices has a bridge for each,
-//! so each has a thread and a policy.
+//! [`FarDisk`] is a disk there. [`Disk`] is a disk, [`Console`] a console. A machine with several
+//! devices has a bridge for each, so each has a thread and a policy. One bridge takes all devices
+//! of a bus of vbusd, which come and go while the machine runs ([`Watch`]).
 
 #![deny(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod console;
 mod console_tests;
 mod disk;
 mod far;
+mod far_disk;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod memory;
 mod model;
 mod offload;
 mod presence;
+mod shown;
 mod stack;
 mod tap;
 #[cfg(test)]
@@ -40,10 +43,13 @@ mod tap;
 mod test_guest;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use bridge::Bridge;
 pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
+pub use far_disk::FarDisk;
 pub use stack::Stack;
 pub use tap::Tap;
+pub use watch::Watch;

@@ -4,10 +4,14 @@
 use crate::console::Console;
 use crate::disk::Disk;
 use crate::far::Far;
+use crate::far_disk::FarDisk;
+use crate::join::Joiner;
+use crate::presence::Presence;
 use crate::stack::Stack;
 use crate::tap::Tap;
 use paravane_devices::Waker;
 use paravane_vbus::Device;
+use std::sync::Arc;
 
 /// How long a device looks for work by itself, in microseconds.
 const POLL_STACK: &str = "60";
@@ -17,29 +21,56 @@ const POLL_DISK: &str = "0";
 const POLL_CONSOLE: &str = "0";
 
 /// A device that is not on the bus yet.
+#[derive(Debug)]
 pub enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
+    FarDisk(Box<FarDisk>),
     Tap(Box<Tap>),
     Disk(Box<Disk>),
     Console(Box<Console>),
 }
 
 impl Model {
+    /// Whether the device is to be seen; `None`: always.
+    pub fn presence(&self) -> Option<Arc<Presence>> {
+        match self {
+            Model::Stack(_) | Model::Console(_) => None,
+            Model::Far(card) => Some(card.presence()),
+            Model::FarDisk(disk) => Some(disk.presence()),
+            Model::Tap(card) => Some(card.presence()),
+            Model::Disk(disk) => Some(disk.presence()),
+        }
+    }
+
+    /// Whether it is a device of another bus, which needs a [`Joiner`].
+    pub fn is_far(&self) -> bool {
+        matches!(self, Model::Far(_) | Model::FarDisk(_))
+    }
+
     /// The name of its class, the device with the way to its bridge, and how long it looks for
-    /// work.
+    /// work. `joiner` is for devices of another bus.
     pub fn start(
         self,
         waker: &Waker,
-    ) -> anyhow::Result<(&'static str, Box<dyn Device>, &'static str)> {
-        Ok(match self {
+        joiner: Option<&Joiner>,
+    ) -> (&'static str, Box<dyn Device>, &'static str) {
+        match self {
             Model::Stack(mut card) => {
                 card.start(waker);
                 ("venet-user", card, POLL_STACK)
             }
             Model::Far(mut card) => {
-                card.start(waker)?;
+                if let Some(joiner) = joiner {
+                    card.start(waker, joiner);
+                }
                 ("venet-bus", card, POLL_FAR)
+            }
+            Model::FarDisk(mut disk) => {
+                if let Some(joiner) = joiner {
+                    disk.start(waker, joiner);
+                }
+                ("vblk-bus", disk, POLL_DISK)
             }
             Model::Tap(mut card) => {
                 card.start(waker);
@@ -53,6 +84,6 @@ impl Model {
                 console.start(waker);
                 ("vconsole", console, POLL_CONSOLE)
             }
-        })
+        }
     }
 }

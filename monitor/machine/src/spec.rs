@@ -43,6 +43,9 @@ pub struct Spec {
     pub disks: Vec<Disk>,
     /// The network of the machine.
     pub net: Net,
+    /// The bus of this user's vbusd of which the machine has all devices.
+    #[serde(default)]
+    pub bus: Option<String>,
     /// Published ports.
     #[serde(default)]
     pub publish: Vec<String>,
@@ -212,7 +215,7 @@ pub enum VolumeCache {
 /// A disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// The disk image, or for a root the folder.
+    /// The disk image, or for a root the folder, or for [`DiskDevice::Bus`] the place on a bus.
     pub file: PathBuf,
     /// What the guest may do with it.
     pub mode: DiskMode,
@@ -237,6 +240,8 @@ pub enum DiskDevice {
     Virtio,
     /// A device of a virtual bus.
     Vbus,
+    /// A device of a bus of this user's vbusd.
+    Bus,
     /// One that ends the connection to its driver at each 500th request.
     #[cfg(feature = "test-hooks")]
     VbusBreaks,

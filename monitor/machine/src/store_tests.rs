@@ -26,6 +26,7 @@ fn spec() -> Spec {
         init: Init::Auto,
         disks: Vec::new(),
         net: Net::None,
+        bus: None,
         publish: Vec::new(),
         metrics: None,
         consoles: Vec::new(),

@@ -100,9 +100,9 @@ pub struct MachineOptions {
 
     /// Add a disk: a file with its contents, /dev/vda and so on in the guest. With :snapshot writes
     /// are discarded at the end; with :cut writes that were not flushed are discarded, to test
-    /// power failures. With :vbus it is a device of a virtual bus, /dev/vbd0 and so on (may be
-    /// repeated)
-    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut][:vbus]")]
+    /// power failures. With :vbus it is a device of a virtual bus, /dev/vbd0 and so on, as is
+    /// bus:NAME/DEVICE, a disk on a bus of vbusd (may be repeated)
+    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut][:vbus]|bus:NAME/DEVICE")]
     pub disk: Vec<String>,
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
@@ -113,6 +113,10 @@ pub struct MachineOptions {
     /// guest reaches 169.254.0.0/16, where clouds have their metadata service
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
+
+    /// Take all devices of a bus of vbusd, cards and disks, as they come and go
+    #[arg(long, value_name = "NAME")]
+    pub bus: Option<paravane_vbus_client::bus::Name>,
 
     /// Forward a port of the host to the guest; without an address only the host can reach it (may
     /// be repeated)

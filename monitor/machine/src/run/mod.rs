@@ -3,6 +3,7 @@
 //! states.
 
 mod background;
+mod bus;
 mod choice;
 mod crash;
 mod drive;
@@ -19,7 +20,7 @@ pub use background::{Background, RUNNING};
 pub use choice::Choice;
 pub use finish::outcome;
 pub use network::net;
-pub use resources::{check_volumes, disk, volume};
+pub use resources::{check_volumes, disk, root, volume};
 
 use crate::control::Server;
 use crate::spec::Spec;

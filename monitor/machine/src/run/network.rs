@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network of a machine.
 
+use super::bus;
 use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
-use paravane_bridge::{Bridge, Far, Stack, Tap};
+use paravane_bridge::{Bridge, Stack, Tap};
 use paravane_confine as confine;
 use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
@@ -104,9 +105,9 @@ pub fn connect(
             return Ok(Connected::default());
         }
         Net::Bus { bus, device } => {
-            let far = Far::join(&socket()?, bus, device).context("--net")?;
+            let card = bus::card(bus, device).context("--net")?;
             report.tell(&format!("device {device} of bus {bus}"), None);
-            devices.push(Model::Own(Box::new(Bridge::far(far)?)));
+            devices.push(card);
             return Ok(Connected::default());
         }
         Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) | Net::Venet(reach) => *reach,
@@ -162,14 +163,6 @@ pub fn connect(
         network: Some(addresses(&config)),
         _passt: kept,
     })
-}
-
-/// The socket of this user's vbusd.
-fn socket() -> anyhow::Result<PathBuf> {
-    let folder = paravane_vbus_protocol::default_folder();
-    let folder =
-        folder.context("--net bus: neither XDG_STATE_HOME nor HOME is an absolute path")?;
-    Ok(folder.join(paravane_vbus_protocol::SOCKET))
 }
 
 /// The card without the heuristics that are off.
@@ -240,8 +233,8 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("stack", _) if known => Net::Stack(reach),
         ("passt", _) if known => Net::Passt(reach),
         ("venet", _) if known => Net::Venet(reach),
-        (_, Some(("bus", place))) => match place.split_once('/') {
-            Some((bus, device)) if named(bus) && named(device) => Net::Bus {
+        (_, Some(("bus", place))) => match bus::place(place) {
+            Some((bus, device)) => Net::Bus {
                 bus: bus.to_string(),
                 device: device.to_string(),
             },
@@ -258,11 +251,6 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         bail!("--publish needs --net user, stack, passt or venet");
     }
     Ok(net)
-}
-
-/// Whether it can be the name of something on a bus.
-fn named(word: &str) -> bool {
-    paravane_vbus::Name::new(word).is_ok()
 }
 
 #[cfg(test)]

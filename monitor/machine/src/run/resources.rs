@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's resources that a machine gets: folders, disks, a network.
 
+use super::bus;
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
 use crate::socket;
@@ -102,6 +103,10 @@ impl Resources {
             devices.push(Model::Own(Box::new(Bridge::console(console)?)));
             resources._consoles.push(name);
         }
+        if let Some(bus) = &spec.bus {
+            let devices_of_bus = bus::whole(bus);
+            devices.push(devices_of_bus.with_context(|| format!("--bus {bus}"))?);
+        }
         resources.connected = network::connect(spec, report, devices)?;
         Ok(resources)
     }
@@ -120,6 +125,7 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let serial = format!("disk{index}");
     let lone = spec.uses(Heuristic::LoneReads);
     let fault = match disk.device {
+        DiskDevice::Bus => return bus::disk(&disk.file.to_string_lossy()),
         DiskDevice::Virtio => {
             let mut device = Block::new(&disk.file, mode, &serial)?;
             if !lone {
@@ -208,8 +214,21 @@ pub fn check_volumes(volumes: &[Volume]) -> anyhow::Result<()> {
     }
 }
 
-/// `FILE[:ro|:snapshot|:cut][:vbus]`.
+/// `FILE[:ro|:snapshot|:cut][:vbus]`, and for a disk that is no root `bus:NAME/DEVICE`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
+    match word.strip_prefix("bus:") {
+        Some(place) if bus::place(place).is_some() => Ok(Disk {
+            file: place.into(),
+            mode: DiskMode::Write,
+            device: DiskDevice::Bus,
+        }),
+        Some(_) => bail!("bus:NAME/DEVICE names a bus and a device on it"),
+        None => root(word),
+    }
+}
+
+/// `FILE[:ro|:snapshot|:cut][:vbus]`.
+pub fn root(word: &str) -> anyhow::Result<Disk> {
     let (mut file, mut mode, mut device) = (word, None, None);
     while let Some((before, option)) = file.rsplit_once(':') {
         let other = match option {
@@ -321,11 +340,20 @@ mod tests {
             );
         }
         assert!(!disk("/etc/passwd:cut").unwrap().is_on_bus());
+        let far = disk("bus:lan/store").unwrap();
+        assert_eq!(
+            (far.file.to_str(), far.device, far.is_on_bus()),
+            (Some("lan/store"), DiskDevice::Bus, true)
+        );
+        assert!(root("bus:lan/store").is_err());
         for bad in [
             "/nonexistent",
             "/etc/passwd:vbus:vbus",
             "/etc/passwd:ro:cut",
             "/etc/passwd:bus",
+            "bus:lan",
+            "bus:lan/store:ro",
+            "bus:/store",
         ] {
             assert!(disk(bad).is_err(), "{bad}");
         }

@@ -45,12 +45,13 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         memory_mib: args.memory,
         spaces: args.spaces,
         volumes,
-        rootfs: each(args.rootfs.as_slice(), "--rootfs", machine::disk)?
+        rootfs: each(args.rootfs.as_slice(), "--rootfs", machine::root)?
             .pop()
             .or(root),
         init: args.init,
         disks: each(&args.disk, "--disk", machine::disk)?,
         net: machine::net(&args.net, &args.publish)?,
+        bus: args.bus.as_ref().map(ToString::to_string),
         publish: args.publish.iter().map(ToString::to_string).collect(),
         metrics: absolute(&args.metrics).context("--metrics")?,
         consoles: args

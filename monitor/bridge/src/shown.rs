@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The devices on a machine's bus.
+
+use crate::join::Joiner;
+use crate::model::Model;
+use crate::presence::Presence;
+use crate::watch::Change;
+use paravane_devices::Waker;
+use paravane_vbus::{Error, Name, Vbus};
+use std::sync::Arc;
+use tracing::warn;
+
+/// A device.
+#[derive(Debug)]
+struct Shown {
+    /// Its number on the bus of vbusd that the machine takes whole, else 0.
+    number: u32,
+    name: Name,
+    /// Whether it is to be seen, and the one that is.
+    presence: Option<Arc<Presence>>,
+    present: u32,
+}
+
+/// The devices.
+#[derive(Debug)]
+pub struct Devices {
+    bus: Name,
+    all: Vec<Shown>,
+}
+
+impl Devices {
+    /// None, on this bus.
+    pub fn new(bus: &Name) -> Self {
+        Devices {
+            bus: bus.clone(),
+            all: Vec::new(),
+        }
+    }
+
+    /// Adds a device to the bus.
+    ///
+    /// # Errors
+    /// There is one of this name.
+    pub fn add(
+        &mut self,
+        vbus: &mut Vbus,
+        (number, name, model): (u32, Name, Model),
+        waker: &Waker,
+        joiner: Option<&Joiner>,
+    ) -> Result<(), Error> {
+        let presence = model.presence();
+        let (class, device, poll) = model.start(waker, joiner);
+        let poll = [("poll-us".to_string(), poll.to_string())];
+        vbus.add_device(&name, class, device, &poll)?;
+        vbus.link(&self.bus, &name)?;
+        self.all.push(Shown {
+            number,
+            name,
+            presence,
+            present: 1,
+        });
+        Ok(())
+    }
+
+    /// Carries out a change of the bus that the machine takes whole.
+    pub fn change(&mut self, vbus: &mut Vbus, change: Change, waker: &Waker, joiner: &Joiner) {
+        let done = match change {
+            Change::Added(number, name, model) => {
+                self.add(vbus, (number, name, model), waker, Some(joiner))
+            }
+            Change::Gone(number) => self.remove(vbus, number),
+        };
+        if let Err(error) = done {
+            warn!("virtual bus: {error}");
+        }
+    }
+
+    fn remove(&mut self, vbus: &mut Vbus, number: u32) -> Result<(), Error> {
+        let Some(index) = self.all.iter().position(|one| one.number == number) else {
+            return Ok(());
+        };
+        let gone = self.all.remove(index);
+        if gone.present != 0 {
+            vbus.unlink(&self.bus, &gone.name)?;
+        }
+        vbus.remove_device(&gone.name)
+    }
+
+    /// Something happened on the host that the devices had asked to be told of.
+    pub fn woken(&self, vbus: &mut Vbus) {
+        for one in &self.all {
+            vbus.woken(&one.name);
+        }
+    }
+
+    /// Follows the devices: one may have been taken from its place, or replaced.
+    pub fn follow(&mut self, vbus: &mut Vbus) {
+        for one in &mut self.all {
+            let number = one
+                .presence
+                .as_ref()
+                .map_or(1, |presence| presence.number());
+            if number == one.present {
+                continue;
+            }
+            let mut done = Ok(());
+            if one.present != 0 {
+                done = vbus.unlink(&self.bus, &one.name);
+            }
+            if number != 0 {
+                done = done.and_then(|()| vbus.link(&self.bus, &one.name).map(|_| ()));
+            }
+            if let Err(error) = done {
+                warn!("virtual bus: {error}");
+            }
+            one.present = number;
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine takes from the buses of this user's vbusd.
+
+use anyhow::{Context, bail};
+use paravane_bridge::{Bridge, Far, FarDisk, Watch};
+use paravane_devices::Model;
+use paravane_vbus::Name;
+use std::path::PathBuf;
+
+/// The socket of this user's vbusd.
+fn socket() -> anyhow::Result<PathBuf> {
+    let folder = paravane_vbus_protocol::default_folder();
+    let folder = folder.context("neither XDG_STATE_HOME nor HOME is an absolute path")?;
+    Ok(folder.join(paravane_vbus_protocol::SOCKET))
+}
+
+/// A bus and a device on it: `NAME/DEVICE`.
+pub fn place(word: &str) -> Option<(&str, &str)> {
+    let (bus, device) = word.split_once('/')?;
+    (Name::new(bus).is_ok() && Name::new(device).is_ok()).then_some((bus, device))
+}
+
+/// A card on a bus.
+pub fn card(bus: &str, device: &str) -> anyhow::Result<Model> {
+    let card = Far::join(&socket()?, bus, device)?;
+    Ok(Model::Own(Box::new(Bridge::far(card)?)))
+}
+
+/// A disk on a bus, at a [`place`].
+pub fn disk(word: &str) -> anyhow::Result<Model> {
+    let Some((bus, device)) = place(word) else {
+        bail!("bus:NAME/DEVICE names a bus and a device on it");
+    };
+    let disk = FarDisk::join(&socket()?, bus, device)?;
+    Ok(Model::Own(Box::new(Bridge::far_disk(disk)?)))
+}
+
+/// All devices of a bus.
+pub fn whole(bus: &str) -> anyhow::Result<Model> {
+    let watch = Watch::join(&socket()?, bus)?;
+    Ok(Model::Own(Box::new(Bridge::whole(watch)?)))
+}
