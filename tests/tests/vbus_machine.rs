@@ -269,8 +269,4 @@ fn what_cannot_be_is_refused_in_a_line() {
         &["--bus", "lan", "--disk", "bus:other/store"],
         "is on another bus already",
     );
-    refused(
-        &["--bus", "lan", "--hypervisor", "kvm"],
-        "--bus does not work with --hypervisor kvm",
-    );
 }

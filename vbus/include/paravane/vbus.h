@@ -63,8 +63,9 @@ int64_t vbus_undelivered(struct vbus_client *client);
  */
 int vbus_reconnect(struct vbus_client *client, uint32_t milliseconds);
 /*
- * For real-time clients: how early vbusd does what this one asks for, 0 to 3, at first 1; and memory
- * that causes no page fault. 1 or an error. docs/vbus.md has the bounds.
+ * For real-time clients: how early vbusd does what this one asks for, 0 to 3,
+ * at first 1; and memory that causes no page fault. 1 or an error. docs/vbus.md
+ * has the bounds.
  */
 int vbus_set_priority(struct vbus_client *client, int priority);
 int vbus_lock_memory(const struct vbus_client *client);

@@ -5,6 +5,7 @@ use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
 use paravane_machine::spec::{Heuristic, Hypervisor, Init, RomLayer};
+use paravane_vbus_client::bus::Name;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -115,8 +116,8 @@ pub struct MachineOptions {
     pub net: String,
 
     /// Take all devices of a bus of vbusd, cards and disks, as they come and go
-    #[arg(long, value_name = "NAME")]
-    pub bus: Option<paravane_vbus_client::bus::Name>,
+    #[arg(long, value_name = "NAME", value_parser = super::vbus::name)]
+    pub bus: Option<Name>,
 
     /// Forward a port of the host to the guest; without an address only the host can reach it (may
     /// be repeated)

@@ -164,7 +164,8 @@ pub struct VbusSet {
     pub at: VbusAt,
 }
 
-fn name(text: &str) -> Result<Name, String> {
+/// The name of a bus or device.
+pub fn name(text: &str) -> Result<Name, String> {
     Name::new(text).map_err(|error| error.to_string())
 }
 

@@ -95,7 +95,7 @@ fn only_processes(spec: &Spec) -> Option<&'static str> {
         (matches!(spec.net, Net::Venet(_)), "--net venet"),
         (matches!(spec.net, Net::VenetTap(_)), "--net venet-tap"),
         (matches!(spec.net, Net::Bus { .. }), "--net bus"),
-        (disks.any(Disk::is_on_bus), "a disk of a virtual bus"),
+        (disks.any(Disk::is_on_bus), "a disk with :vbus"),
         (spec.bus.is_some(), "--bus"),
         (!spec.consoles.is_empty(), "--console"),
     ]

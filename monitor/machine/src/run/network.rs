@@ -16,7 +16,7 @@ use paravane_user_io::stderr::say;
 use serde_json::json;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reports which network a machine got: on standard error, and for `paravane inspect`.
