@@ -19,4 +19,4 @@ pub mod stats;
 pub mod store;
 mod vm;
 
-pub use run::{Background, Choice, RUNNING, disk, net, outcome, root, run, volume};
+pub use run::{Background, Choice, RUNNING, check_volumes, disk, net, outcome, root, run, volume};

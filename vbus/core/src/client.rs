@@ -374,7 +374,6 @@ impl Vbus {
     /// Something happened outside of the bus that a device of this name, if there is one, had
     /// asked its connector to be told of: [`Vbus::work`] lets its connections work. Returns whether
     /// there is one.
-    #[expect(clippy::must_use_candidate, reason = "most callers want the effect")]
     pub fn woken(&mut self, device: &Name) -> bool {
         let Some(entry) = self.devices.get_mut(device) else {
             return false;

@@ -163,7 +163,7 @@ fn what_makes_no_sense_fails_and_breaches_end_the_connection() {
     let daemon = daemon();
     let mut beside = disk(&daemon);
     let mut hostile = Hostile::new(&daemon);
-    let sector = SECTOR as u32;
+    let sector = u32::try_from(SECTOR).unwrap();
     let one = [(HEADER, 32, 1), (DATA, sector, 0)];
     // Operation, sector, sectors, flags, what comes of it with a buffer of one sector.
     for (request, expected) in [

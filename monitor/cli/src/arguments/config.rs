@@ -5,10 +5,11 @@
 //! a command line, which clap parses like any other. So every option is a key, and the schema is
 //! generated from the same definitions.
 
-use super::{Cli, text};
+use super::Cli;
 use clap::error::{Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+use paravane_user_io::text;
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
 use std::ffi::OsString;

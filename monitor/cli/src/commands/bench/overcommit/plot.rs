@@ -67,13 +67,18 @@ pub fn draw(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Pair;
+    use super::super::report::{Pair, Turn};
     use super::*;
 
     #[test]
     fn bars_have_the_lengths_of_their_times() {
         let mut pair = Pair::default();
-        pair.add(4.0, 1.0);
+        let turn = |seconds| Turn {
+            seconds,
+            machine: 1.0,
+            load: 1.0,
+        };
+        pair.add(turn(4.0), turn(1.0));
         let picture = draw(&[Row::new(3, "hackbench-40", &pair)]);
         assert!(picture.contains("width=\"560.0\""), "{picture}");
         assert!(picture.contains("width=\"140.0\""), "{picture}");
