@@ -25,7 +25,9 @@ fn clients_read_write_and_flush() {
     one.read(0, &mut found).unwrap();
     assert!(found.iter().all(|&byte| byte == 0x5a));
     // More than a request holds, and not at its borders.
-    let data: Vec<u8> = (0..300 * SECTOR).map(|n: usize| u8::try_from((n ^ (n >> 9)) & 0xff).unwrap()).collect();
+    let data: Vec<u8> = (0..300 * SECTOR)
+        .map(|n: usize| u8::try_from((n ^ (n >> 9)) & 0xff).unwrap())
+        .collect();
     one.write(7, &data).unwrap();
     one.flush().unwrap();
     let mut back = vec![0; data.len()];
