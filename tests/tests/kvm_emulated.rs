@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::kvm_host::{Kernel, KvmHost, Parts, unemulated};
+use paravane_tests::program::{self, Run};
 use serde_json::Value;
 
 /// Seconds for all of the suite on a usual host.
@@ -58,23 +59,47 @@ fn linux(host: &mut KvmHost, options: &str, command: &str, seconds: u64) -> (i32
     (reply.code, reply.output)
 }
 
-/// What stands for hardware in `make test`: local APICs and several vCPUs, XSAVE, virtio, Linux,
-/// and the choices and refusals that need a host with /dev/kvm.
+/// What stands for hardware in `make test`: local APICs and several vCPUs, XSAVE, virtio, Linux
+/// with devices of a virtual bus, and the choices and refusals that need a host with /dev/kvm.
 #[test]
 fn a_host_with_kvm() {
-    let mut host = Parts::new(2).with_linux().start();
+    let client = program::tool("unix_client");
+    let mut parts = Parts::new(2).with_linux();
+    parts.programs.push(("/bin/unix_client".into(), client));
+    let mut host = parts.start();
     let (line, good) = conformance(&mut host, "native", 2, "apic.", 60);
     assert!(good, "{line}");
-    let options = "--hypervisor kvm --kernel /vmlinux --cpus 2";
-    let command = "sh -c 'uname -sr; nproc; exit 7'";
-    let (code, said) = linux(&mut host, options, command, 60);
+    linux_on_a_bus(&mut host);
+    choices(&mut host);
+}
+
+/// A card, a disk and a console of a virtual bus, each with a way to this host and back.
+fn linux_on_a_bus(host: &mut KvmHost) {
+    host.ok(
+        "mkdir /tmp/w; echo served >/tmp/w/file; httpd -p 127.0.0.1:8000 -h /tmp/w
+         truncate -s 1M /tmp/disk
+         { echo typed; sleep 600; } | unix_client /tmp/console >/tmp/printed 2>&1 &",
+        10,
+    );
+    let options = "--hypervisor kvm --kernel /vmlinux --cpus 2 --net venet,loopback \
+                   --disk /tmp/disk:vbus --console /tmp/console";
+    let command = "sh -c '
+        uname -sr; nproc
+        wget -q -O - http://10.0.2.2:8000/file
+        echo stored >/dev/vbd0; sync; echo 3 >/proc/sys/vm/drop_caches; head -n 1 /dev/vbd0
+        exec 3<>/dev/vbc0; stty raw -echo <&3; read word <&3; echo $word; echo printed >&3
+        exit 7'";
+    let (code, said) = linux(host, options, command, 90);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((code, lines.get(1)), (7, Some(&"2")), "{said}");
+    let expected = ["2", "served", "stored", "typed"];
+    assert_eq!((code, lines.get(1..)), (7, Some(&expected[..])), "{said}");
     assert!(
         said.starts_with("Linux 6.12") && said.contains("-vmi"),
         "{said}"
     );
-    choices(&mut host);
+    // Before it was raw, the terminal may have echoed.
+    let said = host.ok("head -n 1 /tmp/disk; tail -n 1 /tmp/printed", 10);
+    assert_eq!(said, "stored\nprinted\n");
 }
 
 /// This KVM is slow, so it is not taken unless it is asked for; what is said elsewhere of its speed

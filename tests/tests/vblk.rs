@@ -246,7 +246,6 @@ fn where_it_cannot_be_it_is_refused_in_a_line() {
     let folder = Folder::new();
     let disk = folder.empty("disk", 1);
     for (option, word, part) in [
-        ("--hypervisor", "kvm", "use --hypervisor process"),
         (
             "--disk",
             &*format!("{disk}:vbus:vbus"),

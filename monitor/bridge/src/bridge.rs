@@ -427,6 +427,10 @@ impl OwnDevice for Bridge {
         Files::none()
     }
 
+    fn numbers(&self) -> u32 {
+        word(layout::VBUS_BRIDGE_CONNECTIONS)
+    }
+
     fn start(&mut self, waker: &Waker) -> anyhow::Result<()> {
         self.add_devices(waker)
             .context("cannot start the virtual bus")

@@ -39,6 +39,9 @@ pub trait OwnDevice: Send + fmt::Debug {
         Files::none()
     }
 
+    /// How many numbers its driver notifies it by, from 0: at most 31.
+    fn numbers(&self) -> u32;
+
     /// Called once, before the guest starts: the place to keep the waker.
     ///
     /// # Errors

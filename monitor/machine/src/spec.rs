@@ -94,6 +94,19 @@ impl Spec {
         all.map(PathBuf::as_path)
     }
 
+    /// The first option by which the machine has a device of a virtual bus.
+    pub fn on_bus(&self) -> Option<&'static str> {
+        let mut disks = self.disks.iter().chain(&self.rootfs);
+        let net = match self.net {
+            Net::Venet(_) => Some("--net venet"),
+            Net::VenetTap(_) => Some("--net venet-tap"),
+            Net::Bus { .. } => Some("--net bus"),
+            _ => None,
+        };
+        net.or_else(|| disks.any(Disk::is_on_bus).then_some("a disk with :vbus"))
+            .or_else(|| (!self.consoles.is_empty()).then_some("--console"))
+    }
+
     /// Whether a heuristic is on.
     pub fn uses(&self, heuristic: Heuristic) -> bool {
         !self.without.contains(&heuristic)

@@ -3,7 +3,8 @@
 //! reduced hardware in ACPI's sense: no fixed registers and no system control interrupt.
 
 use super::layout::{
-    APIC, IOAPIC, RESET, RESET_VALUE, SERIAL_PIN, SLEEP_CONTROL, SLEEP_OFF, SLEEP_STATUS, TABLES,
+    APIC, DOORBELL_SIZE, IOAPIC, RESET, RESET_VALUE, SERIAL_PIN, SLEEP_CONTROL, SLEEP_OFF,
+    SLEEP_STATUS, TABLES,
 };
 use acpi_tables::Aml;
 use acpi_tables::aml::{
@@ -37,9 +38,15 @@ const MADT_APIC: u8 = 0;
 const MADT_IOAPIC: u8 = 1;
 const ENABLED: u32 = 1;
 
-/// A virtio device: its registers and its pin.
+/// Hardware ids: virtio over MMIO, and a bridge to a virtual bus, which is this project's.
+const VIRTIO_ID: &str = "LNRO0005";
+const BRIDGE_ID: &str = "PRVN0001";
+
+/// A device: its registers and its pin.
 #[derive(Clone, Copy, Debug)]
-pub struct Virtio {
+pub struct Registers {
+    /// A bridge to a virtual bus has a port for notifications; a device without is virtio's.
+    pub doorbell: Option<u16>,
     /// Guest-physical address of the registers.
     pub address: u32,
     /// Bytes of them.
@@ -49,7 +56,7 @@ pub struct Virtio {
 }
 
 /// The tables as bytes for [`TABLES`]. The root pointer comes first.
-pub fn tables(vcpus: u32, devices: &[Virtio]) -> Vec<u8> {
+pub fn tables(vcpus: u32, devices: &[Registers]) -> Vec<u8> {
     // The root pointer has a fixed size; the other tables follow it.
     let mut all = vec![0; 48];
     let mut add = |table: &[u8]| {
@@ -127,7 +134,7 @@ fn madt(vcpus: u32) -> Sdt {
     table
 }
 
-fn dsdt(devices: &[Virtio]) -> Sdt {
+fn dsdt(devices: &[Registers]) -> Sdt {
     let mut code: Vec<u8> = Vec::new();
     let sleep = Package::new(vec![&SLEEP_OFF, &0u8, &0u8]);
     Name::new(Path::new("_S5_"), &sleep).to_aml_bytes(&mut code);
@@ -140,16 +147,18 @@ fn dsdt(devices: &[Virtio]) -> Sdt {
         0,
         &ResourceTemplate::new(vec![&io, &line]),
     );
-    for (number, virtio) in (0u8..).zip(devices) {
-        let registers = Memory32Fixed::new(true, virtio.address, virtio.size);
-        let line = edge(virtio.pin);
-        device(
-            &mut code,
-            &format!("V{number:03}"),
-            &"LNRO0005",
-            number,
-            &ResourceTemplate::new(vec![&registers, &line]),
-        );
+    for (number, one) in (0u8..).zip(devices) {
+        let registers = Memory32Fixed::new(true, one.address, one.size);
+        let line = edge(one.pin);
+        let name = format!("V{number:03}");
+        if let Some(port) = one.doorbell {
+            let bell = IO::new(port, port, 0, DOORBELL_SIZE);
+            let resources = ResourceTemplate::new(vec![&registers, &line, &bell]);
+            device(&mut code, &name, &BRIDGE_ID, number, &resources);
+        } else {
+            let resources = ResourceTemplate::new(vec![&registers, &line]);
+            device(&mut code, &name, &VIRTIO_ID, number, &resources);
+        }
     }
     let mut table = Sdt::new(*b"DSDT", HEADER, 6, OEM, OEM_TABLE, 1);
     table.append_slice(&code);
@@ -181,12 +190,15 @@ mod tests {
     /// Follows the pointers as a kernel does, by either list.
     #[test]
     fn tables_are_found_and_their_sums_are_zero() {
-        let virtio = Virtio {
+        let virtio = Registers {
+            doorbell: None,
             address: 0xd000_0000,
             size: 0x1000,
             pin: 16,
         };
-        let all = tables(64, &[virtio; 32]);
+        let mut devices = [virtio; 32];
+        devices[7].doorbell = Some(0xb01c);
+        let all = tables(64, &devices);
         assert!(TABLES + all.len() as u64 <= HIGH);
         assert_eq!(&all[..8], b"RSD PTR ");
         assert_eq!((checksum(&all[..20]), checksum(&all[..36])), (0, 0));
@@ -206,8 +218,11 @@ mod tests {
         let dsdt = u64::from_le_bytes(at(&all, fadt)[140..148].try_into().unwrap());
         let dsdt = at(&all, dsdt);
         assert_eq!((&dsdt[..4], checksum(dsdt)), (&b"DSDT"[..], 0));
-        let ids = dsdt.windows(8).filter(|w| w == b"LNRO0005").count();
-        assert_eq!(ids, 32);
+        let ids = |id: &[u8; 8]| dsdt.windows(8).filter(|w| w == id).count();
+        assert_eq!((ids(b"LNRO0005"), ids(b"PRVN0001")), (31, 1));
+        // Its port: decodes 16 bits, from and to, alignment, four bytes.
+        let port = [0x47, 1, 0x1c, 0xb0, 0x1c, 0xb0, 0, 4];
+        assert!(dsdt.windows(8).any(|w| w == port));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::bus::{HOST, Port, QUEUE_NOTIFY, STORE};
 use super::core::Core;
-use super::layout::{DEVICE_PIN, DEVICES, MAX_DEVICES};
+use super::layout::{DEVICE_PIN, DEVICES, MAX_DEVICES, doorbell};
 use crate::device_work::{Transport, Work};
 use anyhow::{Context, bail};
 use kvm_ioctls::{IoEventAddress, VmFd};
@@ -13,8 +13,8 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Device, Ending, Interrupt, Line, Model, Page, Wake};
-use rustix::event::{PollFd, PollFlags, poll};
+use paravane_devices::{Area, Ending, Interrupt, Line, Model, Page, Wake};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,6 +23,24 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 /// Queues of a device: a bit for each.
 const MAX_QUEUES: usize = 32;
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// The kind of virtio's devices.
+pub const VIRTIO: u32 = kind(paravane_abi::DEVICE_VIRTIO_MMIO);
+/// The kind of bridges to a virtual bus.
+pub const BRIDGE: u32 = kind(paravane_abi::DEVICE_VBUS);
+
+/// Converts a small constant of the table.
+const fn kind(value: u64) -> u32 {
+    assert!(value <= 0xff);
+    #[allow(clippy::cast_possible_truncation)] // just asserted
+    {
+        value as u32
+    }
+}
 
 /// An event counter that neither blocks nor survives an exec.
 pub fn counter() -> anyhow::Result<EventFd> {
@@ -37,7 +55,7 @@ pub struct Devices {
 }
 
 struct Prepared {
-    device: Box<dyn Device>,
+    device: Model,
     port: Arc<Port>,
     page: Page,
     /// One for each queue.
@@ -49,8 +67,7 @@ impl Devices {
     /// Takes the devices.
     ///
     /// # Errors
-    /// There are too many, or one that is not virtio's, or the host gives no memory or event
-    /// counters.
+    /// There are too many, or the host gives no memory or event counters.
     pub fn new(all: Vec<Model>) -> anyhow::Result<Self> {
         if all.len() > MAX_DEVICES {
             bail!("{} devices: at most {MAX_DEVICES} are possible", all.len());
@@ -64,13 +81,10 @@ impl Devices {
             let Some(page) = area.as_ref().map(|area| area.page(number)) else {
                 break;
             };
-            let Model::Virtio(device) = device else {
-                bail!(
-                    "{}: a machine on KVM has virtio devices only",
-                    device.name()
-                );
+            let queues = match &device {
+                Model::Virtio(device) => device.queue_sizes().len(),
+                Model::Own(device) => usize::try_from(device.numbers())?,
             };
-            let queues = device.queue_sizes().len();
             if queues > MAX_QUEUES {
                 bail!("{} has {queues} queues", device.name());
             }
@@ -88,9 +102,12 @@ impl Devices {
         })
     }
 
-    /// The number of devices.
-    pub fn count(&self) -> usize {
-        self.all.len()
+    /// The kinds of the devices, `VMI_DEVICE_*`.
+    pub fn kinds(&self) -> impl Iterator<Item = u32> {
+        self.all.iter().map(|one| match &one.device {
+            Model::Virtio(_) => VIRTIO,
+            Model::Own(device) => device.kind(),
+        })
     }
 
     /// What vCPUs reach of the devices.
@@ -103,12 +120,16 @@ impl Devices {
     /// # Errors
     /// The host's.
     pub fn register(&self, machine: &VmFd) -> anyhow::Result<()> {
-        for ((number, pin), one) in (0u64..).zip(DEVICE_PIN..).zip(&self.all) {
-            let notify = IoEventAddress::Mmio(DEVICES + number * PAGE as u64 + QUEUE_NOTIFY);
+        for ((number, pin), one) in (0u16..).zip(DEVICE_PIN..).zip(&self.all) {
+            let page = DEVICES + u64::from(number) * PAGE as u64;
+            let notify = IoEventAddress::Mmio(page + QUEUE_NOTIFY);
+            let bell_port = IoEventAddress::Pio(doorbell(number).into());
             for (queue, bell) in (0u32..).zip(&one.queues) {
-                machine
-                    .register_ioevent(bell, &notify, queue)
-                    .context("cannot connect a queue")?;
+                let connect = |at| machine.register_ioevent(bell, at, queue);
+                connect(&notify).context("cannot connect a queue")?;
+                if matches!(one.device, Model::Own(_)) {
+                    connect(&bell_port).context("cannot connect a doorbell")?;
+                }
             }
             machine
                 .register_irqfd(&one.line, pin)
@@ -138,9 +159,11 @@ impl Devices {
             });
             let waker = core.reactor.waker(number as u64, wake);
             let name = device.name();
-            device
-                .start(&waker)
-                .with_context(|| format!("cannot start the device {name}"))?;
+            let started = match &mut device {
+                Model::Virtio(device) => device.start(&waker),
+                Model::Own(device) => device.start(&waker),
+            };
+            started.with_context(|| format!("cannot start the device {name}"))?;
             let counters = Arc::new(Counters::default());
             core.devices.add(&name, &counters);
             let transport = Transport {
@@ -154,8 +177,7 @@ impl Devices {
                 counters,
                 ending: core.end.ending.clone(),
             };
-            let work = Work::new(Model::Virtio(device), transport)
-                .with_context(|| format!("device {name}"))?;
+            let work = Work::new(device, transport).with_context(|| format!("device {name}"))?;
             threads.push(Thread {
                 core: Arc::clone(core),
                 port,
@@ -213,7 +235,6 @@ struct Pin {
 
 impl Pin {
     fn interrupt(&self, why: u32) {
-        count(&self.counters.interrupts, 1);
         self.page
             .register(INTERRUPT_STATUS)
             .fetch_or(why, Ordering::SeqCst);
@@ -223,6 +244,7 @@ impl Pin {
 
 impl Line for Pin {
     fn raise(&self) {
+        count(&self.counters.interrupts, 1);
         // Fails only if the counter is full: then KVM has not taken the last ring yet.
         let _ = self.line.write(1);
     }
@@ -279,21 +301,20 @@ impl Thread {
     fn wait(&self, busy: bool) -> u32 {
         let all = self.queues.iter().chain([&self.port.bell]);
         let mut files: Vec<_> = all
+            .clone()
             .map(|bell| PollFd::from_borrowed_fd(borrowed(bell), PollFlags::IN))
             .collect();
-        if !busy {
-            // A signal ends the wait as well; nothing has rung then.
-            let _ = poll(&mut files, None);
-        }
-        // Fails if it has not rung.
-        let _ = self.port.bell.read();
+        // A signal ends the wait as well; nothing has rung then.
+        let _ = poll(&mut files, busy.then_some(&NOW));
         let mut rung = 0;
-        for (bit, bell) in self.queues.iter().enumerate() {
-            if bell.read().is_ok() {
-                rung |= 1 << bit;
+        for ((bit, bell), file) in all.enumerate().zip(&files) {
+            if file.revents().contains(PollFlags::IN) && bell.read().is_ok() {
+                rung |= 1u64 << bit;
             }
         }
-        rung
+        // The last one is the bell of the port, which no bit of a queue stands for.
+        let queues = (1u64 << self.queues.len()) - 1;
+        u32::try_from(rung & queues).unwrap_or(0)
     }
 }
 

@@ -170,6 +170,11 @@ fn start(code: &[u8]) -> Option<Vm> {
 
 /// The same before its start.
 fn prepare(code: &[u8]) -> Option<Vm> {
+    prepare_with(code, Model::virtio(Rng::default()))
+}
+
+/// The same with another device.
+fn prepare_with(code: &[u8], device: Model) -> Option<Vm> {
     if let Err(why) = check() {
         eprintln!("skipped: {why:#}");
         return None;
@@ -187,12 +192,18 @@ fn prepare(code: &[u8]) -> Option<Vm> {
         large_pages: false,
         emulated: true,
     };
-    Some(Vm::prepare(&config, vec![Model::virtio(Rng::default())]).unwrap())
+    Some(Vm::prepare(&config, vec![device]).unwrap())
 }
 
 /// Runs code. Returns the console and the end; `None` without a KVM.
 fn run(code: &[u8]) -> Option<(Vec<u8>, End)> {
-    let vm = start(code)?;
+    run_with(code, Model::virtio(Rng::default()))
+}
+
+/// Runs code in a machine with this device.
+pub(super) fn run_with(code: &[u8], device: Model) -> Option<(Vec<u8>, End)> {
+    let vm = prepare_with(code, device)?;
+    vm.start_kernel();
     let (mut console, begun) = (Vec::new(), Instant::now());
     loop {
         match vm.next() {

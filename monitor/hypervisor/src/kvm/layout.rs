@@ -64,5 +64,13 @@ pub const SLEEP_STATUS: u16 = 0x601;
 pub const RESET: u16 = 0x602;
 /// See [`RESET`].
 pub const RESET_VALUE: u8 = 1;
+/// The port by which a driver notifies a device that has registers of its own: an exit that KVM
+/// serves without decoding an instruction.
+pub const fn doorbell(device: u16) -> u16 {
+    DOORBELLS + device * DOORBELL_SIZE as u16
+}
+const DOORBELLS: u16 = 0xb000;
+/// Ports of a doorbell: it takes a word of four bytes.
+pub const DOORBELL_SIZE: u8 = 4;
 /// The sleep type of a power-off.
 pub const SLEEP_OFF: u8 = 5;

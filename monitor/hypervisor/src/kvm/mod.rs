@@ -3,7 +3,7 @@
 //!
 //! To the guest the machine is a small PC: local APICs (in the host's kernel), one I/O APIC whose
 //! entries become checked MSI routes, a serial line, a clock chip, and ACPI tables that list the
-//! virtio devices. There is no 8259, no timer chip that interrupts, and no PCI. A layer is an
+//! devices: virtio's, and bridges to a virtual bus. There is no 8259, no timer chip that interrupts, and no PCI. A layer is an
 //! option ROM. `docs/kvm.md` describes the machine. Start reading at [`vm::Vm`].
 
 mod acpi;
@@ -16,6 +16,8 @@ mod counter;
 mod cpuid;
 mod debug;
 mod device;
+#[cfg(test)]
+mod doorbell_tests;
 #[cfg(test)]
 mod guest_tests;
 mod host;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One virtual machine on KVM, from its preparation to its end.
 
-use super::acpi::{self, Virtio};
+use super::acpi::{self, Registers};
 use super::boot::{self, Facts};
 use super::bus::Bus;
 use super::core::{Core, Parts};
 use super::debug::Debug;
-use super::device::{self, Devices, counter};
-use super::layout::{DEVICE_PIN, DEVICES, GAP, PINS, SERIAL_PIN, TSS};
+use super::device::{self, BRIDGE, Devices, counter};
+use super::layout::{DEVICE_PIN, DEVICES, GAP, PINS, SERIAL_PIN, TSS, doorbell};
 use super::load::{self, Loaded};
 use super::ports::Ports;
 use super::{cpuid, host, registers, vcpu};
@@ -87,7 +87,7 @@ impl Vm {
         give_memory(&machine, &ram, devices.area.as_ref())
             .context("the host's KVM does not take guest memory")?;
         let kernel = load::load(&ram, config.name, config.kernel)?;
-        let tables = acpi::tables(config.vcpus, &virtio(&devices)?);
+        let tables = acpi::tables(config.vcpus, &registers_of(&devices)?);
         let vcpus =
             vcpus(&kvm, &machine, config, &kernel).context("cannot make the virtual CPUs")?;
         let rate = vcpus.first().and_then(|vcpu| vcpu.get_tsc_khz().ok());
@@ -352,15 +352,16 @@ fn give_memory(machine: &VmFd, ram: &Ram, area: Option<&Arc<Area>>) -> anyhow::R
     Ok(())
 }
 
-fn virtio(devices: &Devices) -> anyhow::Result<Vec<Virtio>> {
+fn registers_of(devices: &Devices) -> anyhow::Result<Vec<Registers>> {
     let size = u32::try_from(PAGE)?;
     let first = u32::try_from(DEVICES)?;
-    let one = |number: u32| Virtio {
-        address: first + number * size,
+    let one = |(number, kind): (u16, u32)| Registers {
+        doorbell: (kind == BRIDGE).then(|| doorbell(number)),
+        address: first + u32::from(number) * size,
         size,
-        pin: DEVICE_PIN + number,
+        pin: DEVICE_PIN + u32::from(number),
     };
-    Ok((0..).map(one).take(devices.count()).collect())
+    Ok((0..).zip(devices.kinds()).map(one).collect())
 }
 
 fn vcpus(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which back end runs a machine, and why.
 
-use crate::spec::{Disk, Hypervisor, Net, Spec};
+use crate::spec::{Hypervisor, Spec};
 use anyhow::{Context, bail};
 use paravane_hypervisor::BootImage;
 use paravane_hypervisor::kvm::speed::{self, Speed};
@@ -88,16 +88,10 @@ fn is_boot_image(path: &Path) -> bool {
 
 /// An option that only machines of processes have.
 fn only_processes(spec: &Spec) -> Option<&'static str> {
-    let mut disks = spec.disks.iter().chain(&spec.rootfs);
     [
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
-        (matches!(spec.net, Net::Venet(_)), "--net venet"),
-        (matches!(spec.net, Net::VenetTap(_)), "--net venet-tap"),
-        (matches!(spec.net, Net::Bus { .. }), "--net bus"),
-        (disks.any(Disk::is_on_bus), "a disk with :vbus"),
         (spec.bus.is_some(), "--bus"),
-        (!spec.consoles.is_empty(), "--console"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))
@@ -202,7 +196,7 @@ fn this_host() -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::RomLayer;
+    use crate::spec::{Net, RomLayer};
 
     const FAST: Speed = Speed {
         instructions: 2_000_000_000,
@@ -262,11 +256,11 @@ mod tests {
     fn options_of_kvm_and_of_processes_exclude_each_other() {
         for hypervisor in [Hypervisor::Auto, Hypervisor::Kvm] {
             let mut spec = with_layer(hypervisor);
-            spec.consoles = vec!["/console".into()];
+            spec.spaces = Some(20);
             let error = choose(&spec).unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "--console does not work with --layer: leave one of them out"
+                "--spaces does not work with --layer: leave one of them out"
             );
         }
     }

@@ -41,6 +41,9 @@ const PROCESS_CONSOLE: &str = "console=hvc0";
 /// restart, which ends the machine.
 const KVM_CONSOLE: &str = "console=ttyS0 pci=off panic=-1";
 
+/// In the release of VMI-Linux.
+const VMI_LINUX: &str = "-vmi";
+
 /// Before the reason of a failure.
 const START: &str = "cannot start the machine";
 
@@ -146,6 +149,7 @@ impl Machine {
             kernel.elf()?;
         }
         let modules = modules(&kernel, &path)?;
+        warn_of_a_bus(spec, &kernel);
         let initrd = match &spec.initrd {
             Some(path) => {
                 let archive = files::read(path, "initrd")?;
@@ -371,6 +375,20 @@ fn modules(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<Module>> {
         kernel.name
     ));
     Ok(Vec::new())
+}
+
+/// The drivers of a virtual bus are VMI-Linux's. Says so where another kernel gets such devices.
+fn warn_of_a_bus(spec: &Spec, kernel: &KernelFile) {
+    let Format::BootImage(image) = &kernel.format else {
+        return;
+    };
+    let release = image.release.as_deref().unwrap_or_default();
+    if let Some(option) = spec.on_bus().filter(|_| !release.contains(VMI_LINUX)) {
+        say(&format!(
+            "paravane: {option} needs a driver that Linux {release} does not have: VMI-Linux \
+             (paravane kernel build) has it\n"
+        ));
+    }
 }
 
 /// The connections that the agent makes.

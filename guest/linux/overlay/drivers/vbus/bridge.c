@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * vbus-proxy: the machine's bus as the hypervisor's bridge shows it. Commands go through a register
- * that traps; they are for set-up. A notification is a call of the layer. Interrupts say only that
- * something happened: each queue has its own flags for that.
+ * that traps; they are for set-up. A notification is a call of the layer, or the cheapest of traps: a
+ * port that the hypervisor's kernel serves. Interrupts say only that something happened: each queue
+ * has its own flags for that.
  */
+#include <linux/acpi.h>
 #include <linux/bitops.h>
 #include <linux/err.h>
 #include <linux/interrupt.h>
@@ -24,7 +26,9 @@
 struct vbus_bus {
 	struct device *dev;
 	void __iomem *registers;
+	/* Both for notifications; without either there is a register. */
 	const struct vbus_calls *calls;
+	unsigned long port;
 	int irq;
 	/* Of this bus, for names. */
 	int number;
@@ -185,6 +189,8 @@ void vbus_notify(struct vbus_connection *connection)
 
 	if (bus->calls)
 		bus->calls->notify(bus->calls->device, connection->number);
+	else if (bus->port)
+		outl(connection->number, bus->port);
 	else
 		writel(connection->number, bus->registers + offsetof(struct vbus_bridge, notify));
 }
@@ -352,6 +358,7 @@ static irqreturn_t interrupt(int irq, void *data)
 static int bridge_probe(struct platform_device *platform)
 {
 	struct device *dev = &platform->dev;
+	struct resource *port;
 	struct vbus_bus *bus;
 	int error;
 
@@ -368,6 +375,9 @@ static int bridge_probe(struct platform_device *platform)
 	/* Bridges stay, and are found one after another. */
 	bus->number = buses++;
 	bus->calls = dev_get_platdata(dev);
+	port = platform_get_resource(platform, IORESOURCE_IO, 0);
+	if (port && devm_request_region(dev, port->start, resource_size(port), dev_name(dev)))
+		bus->port = port->start;
 	mutex_init(&bus->lock);
 	INIT_WORK(&bus->work, handle_events);
 	bus->registers = devm_platform_ioremap_resource(platform, 0);
@@ -393,10 +403,17 @@ static int bridge_probe(struct platform_device *platform)
 	return 0;
 }
 
+/* A hypervisor without a table of devices has the bridge in its ACPI tables. */
+static const struct acpi_device_id bridge_ids[] = {
+	{ "PRVN0001" },
+	{ }
+};
+
 static struct platform_driver bridge_driver = {
 	.probe	= bridge_probe,
 	.driver	= {
 		.name			= "vbus-bridge",
+		.acpi_match_table	= ACPI_PTR(bridge_ids),
 		.suppress_bind_attrs	= true,
 	},
 };

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Devices of a virtual bus in machines on KVM, in an emulated host that has it. What `make test`
+//! has of them is in `kvm_emulated.rs`.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::kvm_host::{KvmHost, Parts};
+use paravane_tests::program;
+
+const KVM: &str = "--hypervisor kvm --kernel /vmlinux";
+
+/// A host with a client for consoles and a web server on its loopback.
+fn host() -> KvmHost {
+    let client = program::tool("unix_client");
+    let mut parts = Parts::new(2).with_linux();
+    parts.programs.push(("/bin/unix_client".into(), client));
+    let mut host = parts.start();
+    host.ok(
+        "mkdir /tmp/w; dd if=/dev/urandom of=/tmp/w/file bs=1M count=8 2>/dev/null
+         sha256sum </tmp/w/file >/tmp/w/sum; httpd -p 127.0.0.1:8000 -h /tmp/w",
+        20,
+    );
+    host
+}
+
+/// Runs a script in a machine. It contains no apostrophes.
+fn machine(host: &mut KvmHost, options: &str, script: &str, seconds: u64) -> (i32, String) {
+    let limit = host.limit(seconds).as_secs();
+    let reply = host.run(
+        &format!("paravane run {KVM} --timeout {limit} {options} -- sh -c '{script}' 2>&1"),
+        seconds + 30,
+    );
+    (reply.code, reply.output)
+}
+
+/// Starts a machine that runs on, with a name.
+fn detach(host: &mut KvmHost, name: &str, options: &str, script: &str) {
+    host.ok(
+        &format!("paravane run {KVM} --detach --name {name} {options} -- sh -c '{script}'"),
+        90,
+    );
+}
+
+/// Repeats a script on the host until it succeeds.
+fn until(host: &mut KvmHost, script: &str) -> String {
+    host.ok(
+        &format!("for i in $(seq 300); do {script} && exit 0; sleep 0.2; done; exit 1"),
+        120,
+    )
+}
+
+/// Whatever the layer: the bridge is in the ACPI tables.
+#[test]
+#[ignore = "long: make test-release"]
+fn each_layer_has_the_devices() {
+    let mut host = host();
+    host.ok("truncate -s 1M /tmp/disk", 10);
+    for layer in ["kvm", "native", "none"] {
+        let (code, said) = machine(
+            &mut host,
+            &format!("--layer {layer} --net venet,loopback --disk /tmp/disk:vbus"),
+            &format!(
+                "wget -q -O - http://10.0.2.2:8000/sum | grep -q . && echo net
+                 echo {layer} >/dev/vbd0; sync; cat /sys/bus/vbus/devices/*/type"
+            ),
+            90,
+        );
+        let expected = "net\nvirtual-ethernetvirtual-block";
+        assert_eq!((code, said.trim()), (0, expected), "{layer}");
+        assert_eq!(host.ok("head -n 1 /tmp/disk", 10).trim(), layer);
+    }
+}
+
+/// Downloads and published ports at 1 and 2 vCPUs; the device counts a notification for each exit
+/// of a doorbell, and less of them than packets.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_card_carries_what_is_sent() {
+    let mut host = host();
+    for cpus in [1, 2] {
+        let (code, said) = machine(
+            &mut host,
+            &format!("--cpus {cpus} --net venet,loopback"),
+            "wget -q -O - http://10.0.2.2:8000/sum >/tmp/theirs
+             for i in 1 2; do
+                 wget -q -O - http://10.0.2.2:8000/file | sha256sum >/tmp/mine
+                 cmp /tmp/mine /tmp/theirs && echo same
+             done",
+            120,
+        );
+        assert_eq!((code, said.as_str()), (0, "same\nsame\n"), "{cpus}");
+    }
+    let serve = "mkdir /w; dd if=/dev/urandom of=/w/file bs=1M count=4 2>/dev/null
+                 sha256sum </w/file >/w/sum; httpd -f -h /w";
+    detach(&mut host, "web", "--net venet --publish 8080:80", serve);
+    until(
+        &mut host,
+        "wget -q -O /tmp/theirs http://127.0.0.1:8080/sum",
+    );
+    host.ok(
+        "for i in 1 2 3; do
+             wget -q -O - http://127.0.0.1:8080/file | sha256sum | cmp - /tmp/theirs || exit 1
+         done",
+        120,
+    );
+    let stat = host.ok("paravane stat --json web", 20);
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    eprintln!("{stat}");
+    host.ok("paravane rm --force web", 30);
+}
+
+/// Two machines on a bus of vbusd, and a device that an administrator takes away and gives back.
+#[test]
+#[ignore = "long: make test-release"]
+fn machines_meet_on_a_bus_and_a_card_comes_and_goes() {
+    let mut host = host();
+    host.ok(
+        "paravane vbus daemon >/tmp/daemon 2>&1 </dev/null &
+         for i in $(seq 100); do paravane vbus ls >/dev/null 2>&1 && break; sleep 0.1; done
+         paravane vbus create-bus lan && paravane vbus create-device switch venet-switch &&
+         paravane vbus link lan switch",
+        30,
+    );
+    let up = |address: &str| {
+        format!("ip addr add {address}/24 dev eth0; ip link set eth0 up; ip link set lo up;")
+    };
+    let serve = format!(
+        "{} mkdir /w; dd if=/dev/urandom of=/w/file bs=1M count=4 2>/dev/null
+         sha256sum </w/file >/w/sum; httpd -f -h /w",
+        up("10.8.0.1")
+    );
+    detach(&mut host, "one", "--net bus:lan/switch", &serve);
+    let (code, said) = machine(
+        &mut host,
+        "--net bus:lan/switch",
+        &format!(
+            "{} for i in $(seq 100); do
+                 wget -q -O /tmp/theirs http://10.8.0.1/sum && break; sleep 0.3; done
+             ping -c 3 -W 20 10.8.0.1 >/dev/null && echo pinged
+             wget -q -O - http://10.8.0.1/file | sha256sum | cmp - /tmp/theirs && echo same",
+            up("10.8.0.2")
+        ),
+        120,
+    );
+    assert_eq!((code, said.as_str()), (0, "pinged\nsame\n"));
+    let card = "paravane exec one -- test -e /sys/class/net/eth0";
+    host.ok("paravane vbus unlink lan switch", 10);
+    until(&mut host, &format!("! {card}"));
+    host.ok("paravane vbus link lan switch", 10);
+    until(&mut host, card);
+    host.ok("paravane rm --force one", 30);
+}
+
+/// A card on a tap.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_card_on_a_tap() {
+    let mut host = host();
+    let made = host.run("ip tuntap add dev vm0 mode tap 2>&1 || tunctl -t vm0", 10);
+    if made.code != 0 {
+        eprintln!("skipped: the emulated host has no taps: {}", made.output);
+        return;
+    }
+    host.ok(
+        "ip addr add 10.9.0.1/24 dev vm0; ip link set vm0 up; httpd -p 10.9.0.1:80 -h /tmp/w",
+        10,
+    );
+    let (code, said) = machine(
+        &mut host,
+        "--net venet-tap:vm0",
+        "ip addr add 10.9.0.2/24 dev eth0; ip link set eth0 up
+         wget -q -O /tmp/theirs http://10.9.0.1/sum
+         wget -q -O - http://10.9.0.1/file | sha256sum | cmp - /tmp/theirs && echo same",
+        120,
+    );
+    assert_eq!((code, said.as_str()), (0, "same\n"));
+}
+
+/// A root on the bus, data of every size, a driver that leaves its device and returns.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_disk_keeps_what_is_written() {
+    let mut host = host();
+    host.ok("truncate -s 16M /tmp/disk; cp /tmp/w/file /tmp/source", 10);
+    let (code, said) = machine(
+        &mut host,
+        "--cpus 2 --net none --disk /tmp/source:ro:vbus --disk /tmp/disk:vbus",
+        "cat /sys/block/vbd0/ro /sys/block/vbd1/ro
+         dd if=/dev/vbd0 of=/dev/vbd1 bs=64k conv=fsync 2>/dev/null
+         driver=/sys/bus/vbus/drivers/vblk
+         device=$(basename $(readlink -f /sys/block/vbd1/device))
+         echo $device >$driver/unbind; test -e /sys/block/vbd1 || echo gone
+         rm -f /dev/vbd1
+         echo $device >$driver/bind
+         dd if=/dev/vbd1 of=/dev/vbd1 bs=4k seek=2048 count=2048 conv=fsync,notrunc 2>/dev/null
+         echo 3 >/proc/sys/vm/drop_caches
+         dd if=/dev/vbd1 bs=1M skip=8 count=8 iflag=direct 2>/dev/null | sha256sum",
+        120,
+    );
+    let sum = host.ok("cat /tmp/w/sum", 10);
+    assert_eq!((code, said), (0, format!("1\n0\ngone\n{sum}")));
+    let both = host.ok(
+        "head -c 8388608 /tmp/disk | sha256sum; tail -c 8388608 /tmp/disk | sha256sum",
+        20,
+    );
+    assert_eq!(both, format!("{sum}{sum}"));
+}
+
+/// More than the queues hold goes through a console in both directions.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_console_carries_bytes_of_every_value() {
+    let mut host = host();
+    host.ok(
+        "{ cat /tmp/w/file; sleep 600; } | unix_client /tmp/console >/tmp/came 2>&1 &",
+        10,
+    );
+    let (code, said) = machine(
+        &mut host,
+        "--net none --console /tmp/console",
+        "exec 3<>/dev/vbc0; stty raw -echo <&3
+         head -c 8388608 <&3 >/tmp/file; sha256sum </tmp/file; cat /tmp/file >&3",
+        180,
+    );
+    let sum = host.ok("cat /tmp/w/sum", 10);
+    assert_eq!((code, said), (0, sum.clone()));
+    assert_eq!(host.ok("head -c 8388608 /tmp/came | sha256sum", 20), sum);
+}
+
+/// Said in a line, before the guest looks for a card in vain.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_kernel_of_a_distribution_is_told_that_it_has_no_driver() {
+    let kernel = paravane_tests::kvm_host::Kernel::get();
+    let mut host = Parts::new(1).file("/d/vmlinuz", &kernel.image()).start();
+    let reply = host.run(
+        "paravane run --timeout 1 --hypervisor kvm --kernel /d/vmlinuz --net venet -- true 2>&1",
+        60,
+    );
+    let expected = "--net venet needs a driver that Linux ";
+    assert!(reply.output.contains(expected), "{}", reply.output);
+}
