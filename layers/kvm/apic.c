@@ -26,8 +26,14 @@ static bool eoi_by_memory(struct kvm_percpu *self)
 
 void kvm_apic_eoi(void)
 {
-	if (native.ready && kvm.eoi && eoi_by_memory(kvm_self()))
-		return;
+	struct kvm_percpu *self;
+
+	if (native.ready && kvm.eoi) {
+		self = kvm_self();
+		kvm_awake(self);
+		if (eoi_by_memory(self))
+			return;
+	}
 	native_apic_eoi();
 }
 

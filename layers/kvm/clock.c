@@ -111,6 +111,9 @@ void native_times(struct vmi_times *times)
 		times->available = self->available < times->real ? self->available : times->real;
 	self->available = times->available;
 	times->stolen = times->real - times->available;
+	if (!FAULT(RUN_STATE_WITHOUT_STOLEN))
+		WRITE_ONCE(self->run.stolen, times->stolen);
+	kvm_awake(self);
 	if (kvm_page_behind(self))
 		kvm_page_follow(self);
 	cpu_irq_restore(flags);

@@ -11,6 +11,9 @@ struct kvm_state kvm;
 /* For primitives.S: 0 where an I/O delay must be one. */
 u8 kvm_no_io_delay;
 
+u8 kvm_follow;
+u64 kvm_data_at;
+
 /* Of the ROM's tables (common/tables.inc), in the copy that runs. */
 extern struct vmi_section layer_section_table[], layer_section_table_end[];
 
@@ -74,6 +77,8 @@ static void find_features(void)
 	kvm.yield = found & KVM_FEATURE_YIELD && !realtime;
 	kvm.flush = found & KVM_FEATURE_FLUSH && kvm.steal && !realtime;
 	kvm_no_io_delay = (found & KVM_FEATURE_NO_IO_DELAY) != 0;
+	kvm_data_at = native.percpu_gs_offset + VMI_OFF_PERCPU_DATA;
+	kvm_follow = kvm.steal && kvm.unhalt;
 }
 
 static void write_records(void)
@@ -92,8 +97,12 @@ static void write_records(void)
 		set_record(VMI_CALL_APIC_SEND_IPI, VMI_RELOC_CALL);
 	if (!kvm.unhalt)
 		return;
-	for (u32 call = VMI_CALL_LOCK_WAIT; call <= VMI_CALL_LOCK_YIELD; call++)
+	for (u32 call = VMI_CALL_LOCK_WAIT; call <= VMI_CALL_LOCK_RUN_STATE; call++)
 		set_record(call, VMI_RELOC_CALL);
+	if (!kvm_follow)
+		return;
+	section(VMI_SECTION_LOCK)->features |= VMI_LOCK_RUN_STATES;
+	set_record(VMI_CALL_CPU_HALT, VMI_RELOC_CALL);
 }
 
 int kvm_core_init(struct vmi_init *init)
@@ -115,6 +124,7 @@ int kvm_core_init(struct vmi_init *init)
 		hz = kvm.clock ? kvm_clock_hz(&self->clock) : native_calibrate_tsc();
 	if (!hz) {
 		kvm_unshare();
+		kvm_follow = 0;
 		kvm = (struct kvm_state){ .clock = false };
 		return -VMI_ENODEV; /* nothing to measure time with */
 	}

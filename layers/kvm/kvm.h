@@ -12,6 +12,8 @@
 KVM_DECLARE(core, init);
 KVM_DECLARE(core, version);
 KVM_DECLARE(core, reboot);
+KVM_DECLARE(cpu, halt);
+KVM_DECLARE(cpu, stop);
 KVM_DECLARE(mmu, flush_preempted);
 KVM_DECLARE(apic, eoi);
 KVM_DECLARE(apic, send_ipi);
@@ -22,15 +24,17 @@ KVM_DECLARE(lock, wait);
 KVM_DECLARE(lock, kick);
 KVM_DECLARE(lock, preempted);
 KVM_DECLARE(lock, yield);
+KVM_DECLARE(lock, run_state);
 
 /*
  * Layer data of one vCPU. The host writes clock and steal, and eoi while the vCPU has an interrupt
- * in service. Of the rest other vCPUs read waiting and write what native.h lets them, and
- * steal.preempted atomically.
+ * in service. Of the rest other vCPUs read run and waiting and write what native.h lets them,
+ * run.preempted, and steal.preempted atomically.
  */
 struct kvm_percpu {
 	struct native_percpu native;
 	_Alignas(64) struct kvm_steal_time steal;
+	_Alignas(64) struct vmi_run_state run;
 	struct kvm_clock_info clock;
 	struct kvm_wall_clock wall;
 	u32 eoi; /* bit 0: the host ends the interrupt in service when the bit is cleared */
@@ -43,6 +47,7 @@ struct kvm_percpu {
 };
 _Static_assert(sizeof(struct kvm_percpu) <= KVM_PERCPU_SIZE, "KVM_PERCPU_SIZE");
 _Static_assert(KVM_PERCPU_SIZE % VMI_PERCPU_ALIGN == 0, "percpu_size");
+_Static_assert(offsetof(struct kvm_percpu, run.state) == KVM_OFF_RUN_STATE, "KVM_OFF_RUN_STATE");
 
 /* What the host has: constant from core.init on. */
 struct kvm_state {
@@ -84,6 +89,17 @@ static inline bool kvm_page_behind(const struct kvm_percpu *self)
 }
 
 void kvm_page_follow(struct kvm_percpu *self);
+
+/* For primitives.S: whether run states are kept, and where the address of layer data is in GS. */
+extern u8 kvm_follow;
+extern u64 kvm_data_at;
+
+/* The vCPU may be in the handler of the interrupt that has ended its halt. */
+static inline void kvm_awake(struct kvm_percpu *self)
+{
+	if (READ_ONCE(self->run.state) == VMI_RUN_HALTED)
+		WRITE_ONCE(self->run.state, VMI_RUN_RUNNING);
+}
 
 /* This vCPU's layer data. Needs the kernel's GS base and core.init. */
 static inline struct kvm_percpu *kvm_self(void)

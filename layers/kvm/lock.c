@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Section lock: a waiting vCPU is halted, and a kick wakes it.
+ * Section lock: a waiting vCPU is halted, and a kick wakes it; and what each vCPU does.
  *
  * The pending bit is the layer's. A kick needs the host only if the vCPU waits. The waiting vCPU
  * says so before it looks at the bit, the kicking one sets the bit before it looks at that: one of
  * them sees the other. The host keeps a kick for a vCPU that is about to halt.
+ *
+ * To the host a vCPU that is halted does not run, just as one that is preempted. So the layer
+ * itself keeps which vCPUs are halted, in the record that kernels read.
  */
 #include "kvm.h"
 
@@ -12,12 +15,14 @@
  * Halts, and returns with interrupts off. flags had them on: an interrupt ends the halt and is
  * served. A kick ends it in both cases.
  */
-static void halt(u64 flags)
+static void halt(struct kvm_percpu *self, u64 flags)
 {
+	WRITE_ONCE(self->run.state, VMI_RUN_HALTED);
 	if (flags & VMI_FLAGS_IF)
 		__asm__ volatile("sti; hlt; cli" : : : "memory");
 	else
 		__asm__ volatile("hlt" : : : "memory");
+	WRITE_ONCE(self->run.state, VMI_RUN_RUNNING);
 }
 
 void kvm_lock_wait(const u8 *location, u8 value)
@@ -34,7 +39,7 @@ void kvm_lock_wait(const u8 *location, u8 value)
 	__atomic_store_n(&self->waiting, 1, __ATOMIC_SEQ_CST);
 	if (READ_ONCE(*location) == value &&
 	    !__atomic_exchange_n(&self->native.lock_pending, 0, __ATOMIC_SEQ_CST)) {
-		halt(flags);
+		halt(self, flags);
 		/* The kick that has ended the wait, if one has. */
 		__atomic_store_n(&self->native.lock_pending, 0, __ATOMIC_SEQ_CST);
 	}
@@ -57,16 +62,23 @@ int kvm_lock_kick(u32 vcpu)
 
 static bool preempted(const struct kvm_percpu *other)
 {
+	if (kvm_follow && READ_ONCE(other->run.state) != VMI_RUN_RUNNING &&
+	    !FAULT(HALTED_IS_PREEMPTED))
+		return false;
 	return READ_ONCE(other->steal.preempted) & KVM_VCPU_PREEMPTED;
 }
 
 int kvm_lock_preempted(u32 vcpu)
 {
 	struct kvm_percpu *other = kvm_other(vcpu);
+	u32 answer;
 
 	if (!other || !kvm.steal)
 		return native_lock_preempted(vcpu);
-	return preempted(other) && !FAULT(PREEMPTED_UNKNOWN);
+	answer = preempted(other) && !FAULT(PREEMPTED_UNKNOWN);
+	if (READ_ONCE(other->run.preempted) != answer)
+		WRITE_ONCE(other->run.preempted, answer);
+	return (int)answer;
 }
 
 int kvm_lock_yield(u32 vcpu)
@@ -80,4 +92,14 @@ int kvm_lock_yield(u32 vcpu)
 	else
 		cpu_pause();
 	return 0;
+}
+
+static u64 run_of(const struct kvm_percpu *other)
+{
+	return other ? (u64)&other->run : 0;
+}
+
+u64 kvm_lock_run_state(u32 vcpu)
+{
+	return kvm_follow ? run_of(kvm_other(vcpu)) : native_lock_run_state(vcpu);
 }

@@ -12,6 +12,8 @@
 #define KVM_OWN_core_init 0,
 #define KVM_OWN_core_version 0,
 #define KVM_OWN_core_reboot 0,
+#define KVM_OWN_cpu_halt 0,
+#define KVM_OWN_cpu_stop 0,
 #define KVM_OWN_cpu_io_delay 0,
 #define KVM_OWN_mmu_flush_preempted 0,
 #define KVM_OWN_apic_eoi 0,
@@ -23,6 +25,7 @@
 #define KVM_OWN_lock_kick 0,
 #define KVM_OWN_lock_preempted 0,
 #define KVM_OWN_lock_yield 0,
+#define KVM_OWN_lock_run_state 0,
 
 /* KVM_PICK(mark kvm, native): the second argument, which a mark moves. */
 #define KVM_PICK(ignored, prefix, ...) prefix
@@ -32,6 +35,8 @@
 #define KVM_ENTRY(s, n) KVM_EVAL(KVM_OWN_##s##_##n kvm, s, n)
 
 /* Layer data of a vCPU: struct kvm_percpu. */
-#define KVM_PERCPU_SIZE 320
+#define KVM_PERCPU_SIZE 384
+/* What cpu.halt changes in it: run.state. */
+#define KVM_OFF_RUN_STATE 192
 
 #endif

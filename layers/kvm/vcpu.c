@@ -26,6 +26,7 @@ void kvm_share(struct kvm_percpu *self)
 		WRITE_ONCE(self->eoi, 0);
 		cpu_wrmsr(MSR_KVM_EOI, kvm_gpa(&self->eoi) | KVM_MSR_ENABLE);
 	}
+	WRITE_ONCE(self->run.state, VMI_RUN_RUNNING);
 	WRITE_ONCE(self->shared, 1);
 	cpu_irq_restore(flags);
 }
@@ -41,6 +42,25 @@ void kvm_unshare(void)
 		cpu_wrmsr(MSR_KVM_SYSTEM_TIME, 0);
 }
 
+/* Any GS base, so the vCPU is found by its APIC id. To ask for that is an exit. */
+void kvm_cpu_stop(void)
+{
+	u32 a, b, c, d, id;
+
+	cpu_irq_save();
+	if (native.ready && kvm_follow) {
+		cpu_cpuid(1, 0, &a, &b, &c, &d);
+		id = b >> 24;
+		for (u32 vcpu = 0; vcpu < native.vcpu_count; vcpu++) {
+			struct kvm_percpu *self = kvm_other(vcpu);
+
+			if (self && kvm_apic_id(vcpu) == id)
+				WRITE_ONCE(self->run.state, VMI_RUN_OFF);
+		}
+	}
+	native_cpu_stop();
+}
+
 /* The vCPU does not run: an INIT has been sent, or a STARTUP is about to be. */
 void native_forget_more(struct native_percpu *data)
 {
@@ -48,6 +68,8 @@ void native_forget_more(struct native_percpu *data)
 
 	WRITE_ONCE(other->shared, 0);
 	WRITE_ONCE(other->waiting, 0);
+	WRITE_ONCE(other->run.state, VMI_RUN_OFF);
+	WRITE_ONCE(other->run.preempted, 0);
 	/* The host has stopped to keep this. */
 	WRITE_ONCE(other->steal.preempted, 0);
 }

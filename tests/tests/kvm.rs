@@ -230,14 +230,28 @@ fn no_permission_is_told_and_auto_takes_processes() {
     std::fs::set_permissions(folder.path(), open).unwrap();
     let copy = folder.path().join("paravane");
     std::fs::copy(program::path(), &copy).unwrap();
-    let mut command = std::process::Command::new(copy);
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    command.args(["conformance", "--hypervisor", "kvm", "--layer", "none"]);
-    let run = program::finish(&mut command);
-    refused(
-        &run,
-        &["this user may not open /dev/kvm", "--hypervisor process"],
-    );
+    // So may the cache with the kernel.
+    let kernel = vm::kernel().unwrap_or_else(paravane_tests::linux::kernel);
+    let vmlinux = folder.path().join("vmlinux");
+    std::fs::copy(kernel, &vmlinux).unwrap();
+    let as_nobody = |words: &[&str]| {
+        let mut command = std::process::Command::new(&copy);
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        command.env("HOME", "/nonexistent");
+        program::finish(command.args(words))
+    };
+    let why = "this user may not open /dev/kvm";
+    let run = as_nobody(&["conformance", "--hypervisor", "kvm", "--layer", "none"]);
+    refused(&run, &[why, "--hypervisor process"]);
+    let vmlinux = vmlinux.display().to_string();
+    let options = ["run", "--kernel", &vmlinux, "--net", "none"];
+    let command = ["--", "sh", "-c", "exit 7"];
+    let run = as_nobody(&[&options[..], &["--hypervisor", "kvm"], &command].concat());
+    refused(&run, &[why, "--hypervisor process"]);
+    let auto = ["--hypervisor", "auto", "--verbose"];
+    let run = as_nobody(&[&options[..], &auto, &command].concat());
+    let begins = format!("paravane: hypervisor process: {why}");
+    assert!(run.code == 7 && run.stderr.starts_with(&begins), "{run:?}");
 }
 
 /// What runs a machine, and why, is told by `--verbose`, `inspect` and `stat`.

@@ -80,7 +80,7 @@ impl Fault {
             "mmu.flush_preempted.shared_space" | "lock.preempted.shared_processor" => {
                 "--append shared"
             }
-            "time.set_alarm.available_is_not_real" => "--append steal",
+            "time.set_alarm.available_is_not_real" | "lock.run_state.stolen" => "--append steal",
             _ => "",
         };
         format!("--layer kvm --cpus {} {host} --filter {test}", self.cpus)

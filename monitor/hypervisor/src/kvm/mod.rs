@@ -3,8 +3,9 @@
 //!
 //! To the guest the machine is a small PC: local APICs (in the host's kernel), one I/O APIC whose
 //! entries become checked MSI routes, a serial line, a clock chip, and ACPI tables that list the
-//! devices: virtio's, and bridges to a virtual bus. There is no 8259, no timer chip that interrupts, and no PCI. A layer is an
-//! option ROM. `docs/kvm.md` describes the machine. Start reading at [`vm::Vm`].
+//! devices: virtio's, and bridges to a virtual bus. There is no 8259, no timer chip that
+//! interrupts, and no PCI. A layer is an option ROM. `docs/kvm.md` describes the machine. Start at
+//! [`vm::Vm`].
 
 mod acpi;
 mod backend;
@@ -42,4 +43,14 @@ pub use vm::{Config, Observer, Vm};
 /// Why not, in one line.
 pub fn check() -> anyhow::Result<()> {
     host::open().map(drop)
+}
+
+/// Checks whether the host's KVM has room for a machine of so many vCPUs and bytes of memory.
+///
+/// # Errors
+/// Why not, in one line.
+pub fn check_size(vcpus: u32, memory: u64) -> anyhow::Result<()> {
+    let kvm = host::open()?;
+    host::check_vcpus(vcpus, kvm.get_max_vcpus())?;
+    host::check_memory(memory, &kvm)
 }

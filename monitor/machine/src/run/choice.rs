@@ -4,7 +4,10 @@
 use crate::spec::{Hypervisor, Spec};
 use anyhow::{Context, bail};
 use paravane_hypervisor::BootImage;
-use paravane_hypervisor::kvm::speed::{self, Speed};
+use paravane_hypervisor::kvm::{
+    self,
+    speed::{self, Speed},
+};
 use paravane_user_io::files;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -54,16 +57,17 @@ pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
         }
         // Nothing else has it, so a slow KVM will do.
         (Hypervisor::Auto, Some(what), None) => {
-            let mut choice = decide(Hypervisor::Kvm, None, || {
-                speed().with_context(|| format!("{what} needs KVM"))
-            })?;
+            let speed = || speed().with_context(|| format!("{what} needs KVM"));
+            let mut choice = decide(Hypervisor::Kvm, None, speed, || Ok(()))?;
             choice.why = choice.why.replace("--hypervisor kvm", what);
             Ok(choice)
         }
         (Hypervisor::Process, Some(LAYER), _) => {
             bail!("{LAYER} does not work with --hypervisor process: use --hypervisor kvm")
         }
-        (wanted, _, option) => decide(wanted, option, speed),
+        (wanted, _, option) => decide(wanted, option, speed, || {
+            kvm::check_size(spec.cpus, u64::from(spec.memory_mib) << 20)
+        }),
     }
 }
 
@@ -101,6 +105,7 @@ fn decide(
     wanted: Hypervisor,
     option: Option<&'static str>,
     speed: impl FnOnce() -> anyhow::Result<Speed>,
+    fits: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Choice> {
     match (wanted, option) {
         (Hypervisor::Process, _) => Ok(Choice::new(Hypervisor::Process, "--hypervisor process")),
@@ -117,10 +122,13 @@ fn decide(
             Ok(choice)
         }
         (Hypervisor::Auto, None) => Ok(match speed() {
-            Ok(speed) if speed.fast() => Choice::new(
-                Hypervisor::Kvm,
-                format!("/dev/kvm is fast: {}", speed.words()),
-            ),
+            Ok(speed) if speed.fast() => match fits() {
+                Ok(()) => Choice::new(
+                    Hypervisor::Kvm,
+                    format!("/dev/kvm is fast: {}", speed.words()),
+                ),
+                Err(why) => Choice::new(Hypervisor::Process, format!("{why:#}")),
+            },
             Ok(speed) => Choice::new(
                 Hypervisor::Process,
                 format!("/dev/kvm is not fast: {}", speed.words()),
@@ -209,7 +217,7 @@ mod tests {
 
     #[test]
     fn auto_takes_kvm_where_it_is_fast() {
-        let auto = |speed| decide(Hypervisor::Auto, None, || speed).unwrap();
+        let auto = |speed| decide(Hypervisor::Auto, None, || speed, || Ok(())).unwrap();
         assert!(auto(Ok(FAST)).is_kvm());
         let slow = auto(Ok(SLOW));
         assert_eq!(slow.name, "process");
@@ -223,9 +231,19 @@ mod tests {
         assert_eq!((none.name.as_str(), none.why.as_str()), expected);
     }
 
+    /// Where KVM was asked for, the machine itself is refused with the same words.
+    #[test]
+    fn auto_takes_processes_for_a_machine_that_kvm_has_no_room_for() {
+        let why = "--cpus 65: 1 to 64 virtual CPUs are possible with this host's KVM";
+        let with = |wanted| decide(wanted, None, || Ok(FAST), || bail!("{why}")).unwrap();
+        let auto = with(Hypervisor::Auto);
+        assert_eq!((auto.name.as_str(), auto.why.as_str()), ("process", why));
+        assert!(with(Hypervisor::Kvm).is_kvm());
+    }
+
     #[test]
     fn what_needs_processes_is_refused_or_chooses_them() {
-        let with = |wanted| decide(wanted, Some("--spaces"), || Ok(FAST));
+        let with = |wanted| decide(wanted, Some("--spaces"), || Ok(FAST), || Ok(()));
         assert_eq!(with(Hypervisor::Auto).unwrap().why, "--spaces");
         assert_eq!(with(Hypervisor::Process).unwrap().name, "process");
         let error = format!("{:#}", with(Hypervisor::Kvm).err().unwrap());
@@ -267,7 +285,7 @@ mod tests {
 
     #[test]
     fn kvm_that_is_asked_for_must_work_and_may_be_slow() {
-        let kvm = |speed| decide(Hypervisor::Kvm, None, || speed);
+        let kvm = |speed| decide(Hypervisor::Kvm, None, || speed, || Ok(()));
         let slow = kvm(Ok(SLOW)).unwrap();
         assert!(slow.is_kvm() && slow.slow && slow.emulated);
         let fast = kvm(Ok(FAST)).unwrap();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * vbus-proxy: the machine's bus as the hypervisor's bridge shows it. Commands go through a register
- * that traps; they are for set-up. A notification is a call of the layer, or the cheapest of traps: a
- * port that the hypervisor's kernel serves. Interrupts say only that something happened: each queue
- * has its own flags for that.
+ * that traps; they are for set-up. A notification is a call of the layer, or the lightest of traps,
+ * a port. Interrupts say only that something happened: each queue has its own flags for that.
  */
 #include <linux/acpi.h>
 #include <linux/bitops.h>
