@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::kvm_host::{Kernel, KvmHost, Parts, unemulated};
-use paravane_tests::program::{self, Run};
+use paravane_tests::program;
 use serde_json::Value;
 
 /// Seconds for all of the suite on a usual host.

@@ -2,7 +2,7 @@
 //! The connector of a guest: its register, its notifications, its interrupt.
 
 use crate::card::word;
-use crate::command::{Command, event, status};
+use crate::command::{self, Command, event, status};
 use crate::console::Console;
 use crate::disk::{Attached, Disk};
 use crate::far::Far;
@@ -38,14 +38,6 @@ const BUDGET: u32 = 128;
 /// Most bytes of a call's argument and result.
 const DATA: usize = 1024;
 const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);
-
-const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
-const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
-const SHARE: u32 = word(layout::VBUS_COMMAND_SHARE);
-const CALL: u32 = word(layout::VBUS_COMMAND_CALL);
-const START: u32 = word(layout::VBUS_COMMAND_START);
-const INTERFACE: u32 = word(layout::VBUS_COMMAND_INTERFACE);
-const EVENT: u32 = word(layout::VBUS_COMMAND_EVENT);
 
 /// A connection of the guest.
 #[derive(Clone, Copy, Debug)]
@@ -249,25 +241,25 @@ impl Bridge {
     }
 
     fn try_command(&mut self, guest: &Guest, command: &mut Command) -> Result<(), Error> {
-        if command.command == START {
+        if command.command == command::START {
             return self.begin();
         }
         let Some(member) = self.member else {
             return Err(Error::new(Kind::Invalid, "the driver has not begun"));
         };
         match command.command {
-            INTERFACE => self.interface(guest, member, command),
-            OPEN => self.open(member, command),
-            CLOSE => {
+            command::INTERFACE => self.interface(guest, member, command),
+            command::OPEN => self.open(member, command),
+            command::CLOSE => {
                 let slot = self.slot(command)?;
                 self.slots[command.connection as usize] = None;
                 // It may have ended before.
                 let _ = self.vbus.close(member, slot.id);
                 Ok(())
             }
-            SHARE => self.share(guest, member, command),
-            CALL => self.call(guest, member, command),
-            EVENT => {
+            command::SHARE => self.share(guest, member, command),
+            command::CALL => self.call(guest, member, command),
+            command::EVENT => {
                 self.event(member, command);
                 Ok(())
             }

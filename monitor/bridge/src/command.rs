@@ -10,6 +10,15 @@ use std::mem::offset_of;
 /// Bytes of a command.
 const SIZE: usize = size_of::<Layout>();
 
+/// What a guest can ask for.
+pub const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);
+pub const CLOSE: u32 = word(layout::VBUS_COMMAND_CLOSE);
+pub const SHARE: u32 = word(layout::VBUS_COMMAND_SHARE);
+pub const CALL: u32 = word(layout::VBUS_COMMAND_CALL);
+pub const START: u32 = word(layout::VBUS_COMMAND_START);
+pub const INTERFACE: u32 = word(layout::VBUS_COMMAND_INTERFACE);
+pub const EVENT: u32 = word(layout::VBUS_COMMAND_EVENT);
+
 /// A copy of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Command {

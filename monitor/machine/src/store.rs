@@ -116,7 +116,10 @@ impl Store {
         let named = draft.write("spec.json", &text).and_then(|()| match name {
             Some(name) if self.name(&mut draft, name)? => Ok(()),
             Some(name) => {
-                bail!("there is a machine {name}: choose another name, or `paravane rm --force {name}`")
+                bail!(
+                    "there is a machine {name}: choose another name, or \
+                     `paravane rm --force {name}`"
+                )
             }
             None => self.name_any(&mut draft),
         });
