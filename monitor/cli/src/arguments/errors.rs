@@ -5,11 +5,16 @@ use super::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ErrorKind};
 use paravane_user_io::text;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What clap prints instead of a start: help, the version, or an error.
 #[derive(Debug)]
-pub struct Early(pub clap::Error);
+pub struct Early {
+    pub error: clap::Error,
+    /// The command that the words name, such as `paravane vbus link`.
+    pub command: String,
+}
 
 /// Commands that take a command of the guest after `--`, and what comes before that.
 const WITH_COMMAND: [(&str, &str); 3] = [
@@ -21,14 +26,14 @@ const WITH_COMMAND: [(&str, &str); 3] = [
 impl Early {
     /// Prints help as it is, and an error as one line.
     pub fn report(self) -> ExitCode {
-        match self.0.kind() {
+        match self.error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // Fails only if the reader has closed the pipe.
-                let _ = self.0.print();
+                let _ = self.error.print();
                 ExitCode::SUCCESS
             }
             _ => {
-                eprintln!("paravane: {}", line(&self.0));
+                eprintln!("paravane: {}", line(&self.error, &self.command));
                 ExitCode::from(crate::EXIT_BAD_INPUT)
             }
         }
@@ -36,13 +41,9 @@ impl Early {
 }
 
 /// Reduces clap's explanation of several lines to one.
-fn line(error: &clap::Error) -> String {
+fn line(error: &clap::Error, command: &str) -> String {
     let rendered = error.render().to_string();
     let lines = rendered.lines().map(str::trim);
-    let command = lines
-        .clone()
-        .find_map(|line| line.strip_prefix("Usage: "))
-        .map_or("paravane".to_string(), command);
     let mut wanted = match error.kind() {
         // Clap lists the hidden ones, too.
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -69,11 +70,19 @@ fn line(error: &clap::Error) -> String {
     text::one_line(&format!("{wanted} (see {command} --help)"))
 }
 
-/// The command in a line of usage, without its options.
-fn command(usage: &str) -> String {
-    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-    let words: Vec<&str> = usage.split(' ').take_while(is_name).collect();
-    words.join(" ")
+/// The command that the words of a command line name, without options.
+pub fn command(words: &[OsString]) -> String {
+    let mut here = Cli::command();
+    let mut names = vec!["paravane".to_string()];
+    for word in words.iter().skip(1) {
+        let Some(next) = word.to_str().and_then(|word| here.find_subcommand(word)) else {
+            break;
+        };
+        let next = next.clone();
+        names.push(next.get_name().to_string());
+        here = next;
+    }
+    names.join(" ")
 }
 
 /// Whether a line is no part of the error itself.
@@ -124,11 +133,11 @@ fn plain(line: &str) -> String {
 mod tests {
     use super::super::parse;
     use super::*;
-    use std::ffi::OsString;
 
     fn complaint(words: &[&str]) -> String {
         let words = std::iter::once("paravane").chain(words.iter().copied());
-        line(&parse(words.map(OsString::from)).unwrap_err().0)
+        let early = parse(words.map(OsString::from)).unwrap_err();
+        line(&early.error, &early.command)
     }
 
     #[test]

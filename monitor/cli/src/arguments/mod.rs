@@ -137,9 +137,15 @@ pub enum Log {
 
 /// Parses the command line.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
-    let cli = config::parse(args.collect()).map_err(Early)?;
+    let words: Vec<OsString> = args.collect();
+    let command = errors::command(&words);
+    let early = |error| Early { error, command };
+    let cli = match config::parse(words) {
+        Ok(cli) => cli,
+        Err(error) => return Err(early(error)),
+    };
     if let Command::Conformance(args) = &cli.command {
-        args.check().map_err(Early)?;
+        args.check().map_err(early)?;
     }
     Ok(cli)
 }

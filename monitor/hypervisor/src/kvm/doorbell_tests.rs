@@ -115,7 +115,7 @@ impl OwnDevice for Bell {
 
     /// A name that has a policy.
     fn name(&self) -> String {
-        "net-bus".to_string()
+        "bus".to_string()
     }
 
     fn numbers(&self) -> u32 {
