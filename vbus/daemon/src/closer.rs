@@ -7,7 +7,7 @@
 //! memory, and no socket on which such a file waits.
 
 use crate::confined;
-use crate::receive::receive;
+use crate::receive::{Next, next, receive};
 use rustix::fs::fcntl_get_seals;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
@@ -61,13 +61,16 @@ impl Closer {
     pub fn end(&self, uid: u32, socket: OwnedFd) {
         // From now on nothing more can come.
         let _ = shutdown(&socket, Shutdown::Both);
-        let mut files = if self.has_many(uid) {
-            Vec::new()
+        let rest = if self.has_many(uid) {
+            // Only sockets with files are left to the thread, so a user needs one that waits for
+            // each.
+            drop_bytes(&socket)
         } else {
-            match take_rest(&socket) {
-                Rest::Nothing => return,
-                Rest::Files(files) => files,
-            }
+            take_rest(&socket)
+        };
+        let mut files = match rest {
+            Rest::Nothing => return,
+            Rest::Files(files) => files,
         };
         files.push(socket);
         self.close(uid, files);
@@ -121,6 +124,20 @@ fn take_rest(socket: &OwnedFd) -> Rest {
             Ok(received) if received.files.iter().all(is_memory) => {}
             Ok(received) => return Rest::Files(received.files),
             Err(_) => return Rest::Files(Vec::new()),
+        }
+    }
+}
+
+/// Takes the packets before the first with files, and leaves that.
+fn drop_bytes(socket: &OwnedFd) -> Rest {
+    loop {
+        match next(socket) {
+            Ok(Next::End) => return Rest::Nothing,
+            Ok(Next::Bytes) => {}
+            Ok(Next::Files) | Err(_) => return Rest::Files(Vec::new()),
+        }
+        if receive(socket, &mut []).is_err() {
+            return Rest::Files(Vec::new());
         }
     }
 }

@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 const FILES: usize = 253;
 /// Room for them and for the sender's credentials, in words.
 const WORDS: usize = 160;
+/// Bytes of the credentials.
+#[allow(clippy::cast_possible_truncation, reason = "12 bytes")]
+const CREDENTIALS: u32 = size_of::<libc::ucred>() as u32;
 const _: () = assert!(WORDS * 8 >= FILES * size_of::<RawFd>() + 64);
 
 /// What came.
@@ -27,6 +30,37 @@ pub struct Received {
     pub files: Vec<OwnedFd>,
 }
 
+/// What comes next, which stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The other side sends no more, and there is nothing.
+    End,
+    /// A packet without files.
+    Bytes,
+    /// A packet with files.
+    Files,
+}
+
+/// Looks at the next packet without waiting, and takes none of its files.
+///
+/// # Errors
+/// As for [`receive`].
+pub fn next(socket: &OwnedFd) -> io::Result<Next> {
+    // Room for the credentials alone: files do not fit, of which the kernel tells.
+    // SAFETY: only computes a length.
+    let space = unsafe { libc::CMSG_SPACE(CREDENTIALS) } as usize;
+    let mut control = [0u64; WORDS];
+    let control = control.get_mut(..space / 8).unwrap_or(&mut []);
+    let (len, message) = receive_with(socket, &mut [], control, libc::MSG_PEEK)?;
+    Ok(if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        Next::Files
+    } else if len == 0 && message.msg_controllen == 0 {
+        Next::End
+    } else {
+        Next::Bytes
+    })
+}
+
 /// Takes the next packet without waiting. The socket has `SO_PASSCRED`, so the kernel says of each
 /// packet who sent it, which tells an empty one from the end.
 ///
@@ -34,6 +68,22 @@ pub struct Received {
 /// The socket's; [`io::ErrorKind::WouldBlock`]: there is none.
 pub fn receive(socket: &OwnedFd, packet: &mut [u8]) -> io::Result<Received> {
     let mut control = [0u64; WORDS];
+    let (len, message) = receive_with(socket, packet, &mut control, 0)?;
+    Ok(Received {
+        end: len == 0 && message.msg_controllen == 0,
+        len,
+        whole: message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0,
+        files: files(&message),
+    })
+}
+
+/// The message refers to `packet` and `control`.
+fn receive_with(
+    socket: &OwnedFd,
+    packet: &mut [u8],
+    control: &mut [u64],
+    flags: libc::c_int,
+) -> io::Result<(usize, libc::msghdr)> {
     let mut part = libc::iovec {
         iov_base: packet.as_mut_ptr().cast(),
         iov_len: packet.len(),
@@ -47,9 +97,9 @@ pub fn receive(socket: &OwnedFd, packet: &mut [u8]) -> io::Result<Received> {
         clippy::useless_conversion,
         reason = "another type in other C libraries"
     )]
-    let room = (WORDS * 8).try_into().unwrap_or(0);
+    let room = size_of_val(control).try_into().unwrap_or(0);
     message.msg_controllen = room;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let len = loop {
         // SAFETY: the message has the addresses and lengths of `packet` and `control`.
         let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
@@ -63,12 +113,7 @@ pub fn receive(socket: &OwnedFd, packet: &mut [u8]) -> io::Result<Received> {
             }
         }
     };
-    Ok(Received {
-        end: len == 0 && message.msg_controllen == 0,
-        len,
-        whole: message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) == 0,
-        files: files(&message),
-    })
+    Ok((len, message))
 }
 
 /// The files of a message.

@@ -4,68 +4,19 @@
 
 mod common;
 
-use common::{Daemon, create_bus, name, soon};
+use common::{Daemon, create_bus, lingering, name, send, signal, soon};
 use paravane_vbus_client::protocol::{Request, encode};
 use paravane_vbus_client::{Client, Control};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg,
-    sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size},
-};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{IoSlice, Write};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::process::Signal;
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long the last close of a connection takes.
-const LINGER: Duration = Duration::from_secs(30);
 /// How long vbusd may take for anything.
 const SOON: Duration = Duration::from_secs(10);
-
-/// Connections full of data that the other ends, which come too, do not take.
-fn lingering(count: usize) -> (Vec<OwnedFd>, Vec<TcpStream>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    set_socket_recv_buffer_size(&listener, 4096).unwrap();
-    let address = listener.local_addr().unwrap();
-    (0..count)
-        .map(|_| {
-            let mut ours = TcpStream::connect(address).unwrap();
-            let theirs = listener.accept().unwrap().0;
-            set_socket_send_buffer_size(&ours, 4096).unwrap();
-            ours.set_nonblocking(true).unwrap();
-            // Twice, for what the other end still takes.
-            for _ in 0..2 {
-                while ours.write(&[0; 4096]).is_ok() {}
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            set_socket_linger(&ours, Some(LINGER)).unwrap();
-            (OwnedFd::from(ours), theirs)
-        })
-        .unzip()
-}
-
-fn signal(daemon: &Daemon, signal: Signal) {
-    let id = Pid::from_child(&daemon.child);
-    kill_process(id, signal).unwrap();
-    if signal == Signal::STOP {
-        soon("it does not stop", || {
-            daemon.status("State").starts_with('T')
-        });
-    }
-}
-
-fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[OwnedFd]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    if !files.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    }
-    let parts = [IoSlice::new(bytes)];
-    sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
-}
 
 /// Lets vbusd have the last copy of the files that `hand` sends, and checks that others notice
 /// nothing.

@@ -6,17 +6,13 @@
 
 mod common;
 
-use common::{Daemon, create_bus, name};
-use paravane_vbus_client::bus::{Access, Kind};
+use common::{Daemon, FIRST, as_user, create_bus, join, memory, open_to_all};
+use paravane_vbus_client::bus::Kind;
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Control, Error};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-
-const FIRST: u32 = 70_000;
 
 /// A vbusd that other users reach. Users from [`FIRST`] on may join its bus.
 fn daemon() -> Option<Daemon> {
@@ -27,48 +23,6 @@ fn daemon() -> Option<Daemon> {
     let daemon = Daemon::with("null");
     open_to_all(&daemon);
     Some(daemon)
-}
-
-fn open_to_all(daemon: &Daemon) {
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(daemon.folder.path(), mode).unwrap();
-    let access = Access {
-        uids: (FIRST..FIRST + 60).collect(),
-        gids: [].into(),
-    };
-    let bus = name("lan");
-    let request = Request::SetAccess { bus, access };
-    daemon.control().ask(&request).unwrap();
-}
-
-/// Runs something on a thread that is another user's.
-fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            // SAFETY: only numbers. The call changes this thread alone, other than that of the C
-            // library.
-            let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
-            assert_eq!(done, 0);
-            what()
-        });
-        thread.join().unwrap()
-    })
-}
-
-/// A client of the bus, if it is admitted.
-fn join(daemon: &Daemon) -> Result<Control, Error> {
-    let mut control = Control::connect(&daemon.socket())?;
-    control.ask(&Request::Join { bus: name("lan") })?;
-    Ok(control)
-}
-
-fn memory(len: u64) -> OwnedFd {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("test", flags).unwrap();
-    ftruncate(&file, len).unwrap();
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals).unwrap();
-    file
 }
 
 fn open(control: &mut Control, len: u64) -> Result<(), Kind> {

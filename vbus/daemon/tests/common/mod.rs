@@ -4,13 +4,31 @@
 
 pub mod disks;
 
-use paravane_vbus_client::bus::Name;
+use paravane_vbus_client::bus::{Access, Name};
 use paravane_vbus_client::protocol::{Reply, Request};
-use paravane_vbus_client::{Client, Control, Options};
+use paravane_vbus_client::{Client, Control, Error, Options};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg,
+    sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size},
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Users from here on may join the bus of [`open_to_all`].
+pub const FIRST: u32 = 70_000;
+/// How long the last close of a connection of [`lingering`] takes.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// It is killed with the value.
 pub struct Daemon {
@@ -204,4 +222,98 @@ pub fn compiled(example: &str) -> (TempDir, PathBuf) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     (folder, program)
+}
+
+/// Lets others reach the socket. Users from [`FIRST`] on may join the bus.
+pub fn open_to_all(daemon: &Daemon) {
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(daemon.folder.path(), mode).unwrap();
+    let access = Access {
+        uids: (FIRST..FIRST + 60).collect(),
+        gids: [].into(),
+    };
+    let bus = name("lan");
+    let request = Request::SetAccess { bus, access };
+    daemon.control().ask(&request).unwrap();
+}
+
+/// Runs something on a thread that is another user's.
+pub fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // SAFETY: only numbers. The call changes this thread alone, other than that of the C
+            // library.
+            let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+            assert_eq!(done, 0);
+            what()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// A client of the bus, if it is admitted.
+pub fn join(daemon: &Daemon) -> Result<Control, Error> {
+    let mut control = Control::connect(&daemon.socket())?;
+    control.ask(&Request::Join { bus: name("lan") })?;
+    Ok(control)
+}
+
+/// Memory for a connection.
+pub fn memory(len: u64) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("test", flags).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, len).unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+/// Connections full of data that the other ends, which come too, do not take.
+pub fn lingering(count: usize) -> (Vec<OwnedFd>, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let address = listener.local_addr().unwrap();
+    (0..count)
+        .map(|_| {
+            let mut ours = TcpStream::connect(address).unwrap();
+            let theirs = listener.accept().unwrap().0;
+            set_socket_send_buffer_size(&ours, 4096).unwrap();
+            ours.set_nonblocking(true).unwrap();
+            // Twice, for what the other end still takes.
+            for _ in 0..2 {
+                while ours.write(&[0; 4096]).is_ok() {}
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            set_socket_linger(&ours, Some(LINGER)).unwrap();
+            (OwnedFd::from(ours), theirs)
+        })
+        .unzip()
+}
+
+/// Sends a packet with files.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[OwnedFd]) {
+    try_send(socket, bytes, files).unwrap();
+}
+
+/// Sends a packet with files, unless vbusd has ended the socket.
+pub fn try_send(socket: BorrowedFd<'_>, bytes: &[u8], files: &[OwnedFd]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    if !files.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    }
+    let parts = [IoSlice::new(bytes)];
+    sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Sends vbusd a signal, and waits until it has stopped or continues.
+pub fn signal(daemon: &Daemon, signal: Signal) {
+    let id = Pid::from_child(&daemon.child);
+    kill_process(id, signal).unwrap();
+    if signal == Signal::STOP {
+        soon("it does not stop", || {
+            daemon.status("State").starts_with('T')
+        });
+    }
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What clients leave for vbusd to close is bounded and locks nobody out.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Daemon, FIRST, as_user, lingering, open_to_all, send, signal, soon};
+use paravane_vbus_client::bus::Kind;
+use paravane_vbus_client::protocol::{Request, encode};
+use paravane_vbus_client::{Control, Error};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::Signal;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A vbusd whose users come to a socket outside of its folder.
+fn daemon() -> Option<(Daemon, TempDir, PathBuf)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: not tested");
+        return None;
+    }
+    let mut daemon = Daemon::with("null");
+    open_to_all(&daemon);
+    daemon.kill();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(daemon.folder.path(), mode).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(place.path(), mode).unwrap();
+    let socket = place.path().join("socket");
+    daemon.child = Command::new(env!("CARGO_BIN_EXE_vbusd"))
+        .args([daemon.folder.path(), &socket])
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    soon("it does not listen", || Control::connect(&socket).is_ok());
+    Some((daemon, place, socket))
+}
+
+fn request() -> Vec<u8> {
+    encode(&Request::Interfaces).unwrap()
+}
+
+/// A client that vbusd has taken.
+fn taken(socket: &Path) -> Control {
+    let mut control = Control::connect(socket).unwrap();
+    // Refused, but not for the number of clients.
+    let answer = control.ask(&Request::Classes);
+    assert!(
+        matches!(&answer, Err(Error::Refused(error)) if error.kind() == Kind::Denied),
+        "{answer:?}"
+    );
+    control
+}
+
+/// Whether something that may wait without end is done in time.
+fn in_time(what: impl FnOnce() + Send + 'static) -> bool {
+    let (done, told) = channel();
+    std::thread::spawn(move || {
+        what();
+        let _ = done.send(());
+    });
+    told.recv_timeout(Duration::from_secs(20)).is_ok()
+}
+
+fn null() -> OwnedFd {
+    fs::File::open("/dev/null").unwrap().into()
+}
+
+/// Connects and leaves at once. False: too many wait to be accepted.
+fn knock(socket: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let one = socket_with(family, kind, flags, None).unwrap();
+    connect(&one, &SocketAddrUnix::new(socket).unwrap()).is_ok()
+}
+
+/// A user leaves so many files that the next sockets are refused, and goes on to connect.
+#[test]
+fn sockets_that_carry_nothing_lock_nobody_out() {
+    let Some((daemon, _place, socket)) = daemon() else {
+        return;
+    };
+    let (mut files, _others) = lingering(1);
+    files.extend((0..63).map(|_| null()));
+    let control = as_user(FIRST, || taken(&socket));
+    // vbusd has the last copies when the close begins.
+    signal(&daemon, Signal::STOP);
+    send(control.socket(), &request(), &files);
+    drop(files);
+    signal(&daemon, Signal::CONT);
+    soon("it does not take the files", || daemon.files() > 64);
+    as_user(FIRST, || {
+        let mut knocks = 0;
+        for _ in 0..8000 {
+            knocks += usize::from(knock(&socket));
+            if knocks == 1200 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    drop(control);
+    let outside = socket.clone();
+    assert!(
+        in_time(move || drop(Control::connect(&outside).unwrap().buses().unwrap())),
+        "the administrator waits"
+    );
+    as_user(FIRST + 1, || drop(taken(&socket)));
+    // Nothing of what was refused is kept.
+    assert!(daemon.files() < 120, "{}", daemon.files());
+}
