@@ -260,6 +260,7 @@ fn constant(name: &str) -> Option<u64> {
         "F_GET_SEALS" => libc::F_GET_SEALS,
         "SO_PASSCRED" => libc::SO_PASSCRED,
         "SO_PEERCRED" => libc::SO_PEERCRED,
+        "SO_MEMINFO" => libc::SO_MEMINFO,
         "SO_PEERGROUPS" => libc::SO_PEERGROUPS,
         "F_SETFD" => libc::F_SETFD,
         "F_GETFL" => libc::F_GETFL,

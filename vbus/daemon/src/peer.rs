@@ -2,14 +2,23 @@
 //! A connected socket, and who is at its other end.
 
 use paravane_vbus::{Credentials, MemberId};
+use paravane_vbus_protocol::{Error, send};
+use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_passcred;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most groups that are read. A user with more is known by the primary one only.
 const GROUPS: usize = 1024;
 /// Numbers from here on are no process ids.
 const UNKNOWN: u64 = 1 << 32;
+/// Numbers that `SO_MEMINFO` gives, and the place of the bytes that the other end has not read.
+const FIGURES: usize = 16;
+const UNREAD: usize = 2;
+/// Bytes that a packet may take in the kernel besides twice its own.
+const OVERHEAD: u64 = 2048;
+/// Bytes of answers that a client may leave unread when it opens a connection: a few small ones.
+const SLACK: u64 = 2 * OVERHEAD;
 
 /// An administrator or client.
 #[derive(Debug)]
@@ -21,6 +30,8 @@ pub struct Peer {
     pub member: Option<MemberId>,
     /// A packet with an event for which the socket has no room.
     pub unsent: Option<Vec<u8>>,
+    /// No more than so many bytes of the kernel were sent since the last answer with files.
+    sent: u64,
 }
 
 impl Peer {
@@ -39,10 +50,38 @@ impl Peer {
                     administrator,
                     member: None,
                     unsent: None,
+                    sent: 0,
                 })
             }
             Err(_) => Err(socket),
         }
+    }
+
+    /// Sends a packet with files without waiting.
+    ///
+    /// # Errors
+    /// The socket's; [`Error::Full`]: it has no room.
+    pub fn send(&mut self, packet: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        send(self.socket.as_fd(), packet, files, SendFlags::DONTWAIT)?;
+        if files.is_empty() {
+            let bytes = 2 * packet.len() as u64 + OVERHEAD;
+            self.sent = self.sent.saturating_add(bytes);
+        } else {
+            self.sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Whether the client surely has not read answers with files: there is more to read than what
+    /// came after the last one. Events may come whenever the client looks elsewhere.
+    pub fn leaves_files(&self) -> bool {
+        let mut figures = [0u32; FIGURES];
+        let count = option(&self.socket, libc::SO_MEMINFO, &mut figures);
+        let unread = match count {
+            Ok(count) if count > UNREAD => figures[UNREAD],
+            _ => u32::MAX,
+        };
+        u64::from(unread) > self.sent.saturating_add(SLACK)
     }
 }
 

@@ -11,10 +11,10 @@ use crate::store::Store;
 use anyhow::Context;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
 use paravane_vbus_protocol::{Error as PacketError, MAX, MAX_FILES, Reply, Request};
-use paravane_vbus_protocol::{decode, encode, send};
+use paravane_vbus_protocol::{decode, encode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags, accept_with};
+use rustix::net::{SocketFlags, accept_with};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -162,7 +162,7 @@ impl Server {
             Err(_) => return self.pause(),
         };
         self.last_peer += 1;
-        let peer = match Peer::new(socket, self.last_peer) {
+        let mut peer = match Peer::new(socket, self.last_peer) {
             Ok(peer) => peer,
             Err(socket) => return self.closer.end(u32::MAX, socket),
         };
@@ -177,7 +177,7 @@ impl Server {
         if full || self.closer.has_many(uid) {
             let text = "vbusd has too many clients: end some";
             let error = Reply::Error(Error::new(Kind::Limit, text));
-            let _ = reply(&peer, &error, &[]);
+            let _ = reply(&mut peer, &error, &[]);
             return self.closer.end(uid, peer.socket);
         }
         let data = epoll::EventData::new_u64(PEER | self.last_peer);
@@ -216,12 +216,19 @@ impl Server {
         if received.end || !received.whole || files.len() > MAX_FILES {
             return self.end(number);
         }
-        let answer = match decode::<Request>(&packet[..len]) {
+        let request = decode::<Request>(&packet[..len]);
+        if matches!(request, Ok(Request::Open { .. })) {
+            // Each answer that waits holds descriptors, also of connections that have ended.
+            if self.peers.get(&number).is_some_and(Peer::leaves_files) {
+                return self.end(number);
+            }
+        }
+        let answer = match request {
             Ok(request) => self.answer(number, request, files),
             Err(error) => {
                 let text = error.to_string();
                 let error = Reply::Error(Error::new(Kind::Invalid, text));
-                if let Some(peer) = self.peers.get(&number) {
+                if let Some(peer) = self.peers.get_mut(&number) {
                     let _ = reply(peer, &error, &[]);
                 }
                 return self.end(number);
@@ -233,7 +240,7 @@ impl Server {
         };
         let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
         // A client that does not read its answers has no use for vbusd.
-        let sent = match self.peers.get(&number) {
+        let sent = match self.peers.get_mut(&number) {
             Some(peer) => reply(peer, &answer, &files),
             None => Ok(()),
         };
@@ -284,12 +291,15 @@ impl Server {
                     let event = self.vbus.event(member).map(Reply::Event);
                     peer.unsent = event.and_then(|event| encode(&event).ok());
                 }
-                let Some(packet) = &peer.unsent else {
+                let Some(packet) = peer.unsent.take() else {
                     break;
                 };
-                match send(peer.socket.as_fd(), packet, &[], SendFlags::DONTWAIT) {
-                    Ok(()) => peer.unsent = None,
-                    Err(PacketError::Full) => break,
+                match peer.send(&packet, &[]) {
+                    Ok(()) => {}
+                    Err(PacketError::Full) => {
+                        peer.unsent = Some(packet);
+                        break;
+                    }
                     Err(_) => {
                         gone.push(number);
                         break;
@@ -309,9 +319,9 @@ impl Server {
     }
 }
 
-fn reply(peer: &Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
+fn reply(peer: &mut Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let packet = encode(reply)?;
-    send(peer.socket.as_fd(), &packet, files, SendFlags::DONTWAIT)
+    peer.send(&packet, files)
 }
 
 fn listen(poll: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {

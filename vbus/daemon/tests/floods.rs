@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients leave for vbusd to close is bounded and locks nobody out.
+//! What clients leave for vbusd to close, or do not read, is bounded and locks nobody out.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{Daemon, FIRST, as_user, lingering, open_to_all, send, signal, soon};
-use paravane_vbus_client::bus::Kind;
-use paravane_vbus_client::protocol::{Request, encode};
+use common::{Daemon, FIRST, as_user, lingering, memory, name, open_to_all};
+use common::{send, signal, soon, try_send};
+use paravane_vbus_client::bus::{ConnectionId, Kind};
+use paravane_vbus_client::protocol::{MAX, Reply, Request, decode, encode, receive};
 use paravane_vbus_client::{Control, Error};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    socket_with,
+};
 use rustix::process::Signal;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -114,4 +118,71 @@ fn sockets_that_carry_nothing_lock_nobody_out() {
     as_user(FIRST + 1, || drop(taken(&socket)));
     // Nothing of what was refused is kept.
     assert!(daemon.files() < 120, "{}", daemon.files());
+}
+
+/// Answers that wait on a socket, and how many of them have descriptors.
+fn unread(control: &Control) -> (usize, usize) {
+    let (mut all, mut with_files) = (0, 0);
+    let mut packet = vec![0; MAX];
+    while let Ok((len, files)) = receive(control.socket(), &mut packet, RecvFlags::DONTWAIT) {
+        all += 1;
+        let reply = decode::<Reply>(&packet[..len]).unwrap();
+        let opened = matches!(reply, Reply::Opened(_));
+        assert_eq!(opened, !files.is_empty(), "{reply:?}");
+        with_files += usize::from(opened);
+    }
+    (all, with_files)
+}
+
+fn open_request() -> Vec<u8> {
+    let request = Request::Open {
+        interface: 1,
+        version: 1,
+    };
+    encode(&request).unwrap()
+}
+
+/// Connections are opened and closed, and the answers never read.
+#[test]
+fn answers_that_nobody_reads_hold_few_descriptors() {
+    let daemon = Daemon::with("null");
+    let mut control = daemon.control();
+    control.ask(&Request::Join { bus: name("lan") }).unwrap();
+    let memory = [memory(4096)];
+    for number in 1..=64 {
+        if try_send(control.socket(), &open_request(), &memory).is_err() {
+            break;
+        }
+        let close = Request::Close {
+            connection: ConnectionId(number),
+        };
+        let closed = rustix::net::send(
+            control.socket(),
+            &encode(&close).unwrap(),
+            SendFlags::NOSIGNAL,
+        );
+        if closed.is_err() {
+            break;
+        }
+    }
+    // vbusd has answered all, or ended the socket.
+    soon("it does not answer", || {
+        let mut unsent = 0i32;
+        let number = std::os::fd::AsRawFd::as_raw_fd(&control.socket());
+        // SAFETY: the kernel writes a number.
+        let done = unsafe { libc::ioctl(number, libc::TIOCOUTQ, &raw mut unsent) };
+        done == 0 && unsent == 0
+    });
+    daemon.control().buses().unwrap();
+    let (all, with_files) = unread(&control);
+    assert!((1..=8).contains(&with_files), "{with_files} of {all}");
+    // One who reads has as many as before.
+    let mut reader = daemon.control();
+    reader.ask(&Request::Join { bus: name("lan") }).unwrap();
+    for _ in 0..10 {
+        let request = decode::<Request>(&open_request()).unwrap();
+        let files = [memory[0].as_fd()];
+        let (reply, _) = reader.ask_with(&request, &files).unwrap();
+        assert!(matches!(reply, Reply::Opened(_)), "{reply:?}");
+    }
 }
