@@ -374,6 +374,11 @@ impl Endpoint {
         self.to_south.look();
     }
 
+    /// The device looks at the queue once more, and stays notified of what comes later.
+    pub fn look(&self) {
+        self.to_south.look();
+    }
+
     /// The device has seen an empty queue and wants to be notified. True: there was more in the
     /// meantime, and no notification will come.
     #[must_use]

@@ -6,6 +6,7 @@ mod common;
 
 use common::{COUNT, Client, attribute, buffer, name, settle, system};
 use paravane_vbus::{Event, Kind, Vbus, devices};
+use std::sync::atomic::Ordering;
 
 type Mac = [u8; 6];
 
@@ -248,6 +249,34 @@ fn a_sender_whose_link_is_down_keeps_nobody_busy() {
     vbus.call(a.member, a.id, 0, &[]).unwrap();
     settle(&mut vbus);
     assert_eq!(b.receive(), Some(frame(mac_b, mac_a, "x")));
+}
+
+/// The receiver that a sender waits for says that there is work, and posts nothing.
+#[test]
+fn a_receiver_that_says_without_end_that_it_works_keeps_nobody_busy() {
+    let mut vbus = system("venet-switch");
+    vbus.set_attribute(&name("dev"), "lossless", "1").unwrap();
+    let (mut a, mut b, mac_a, mac_b) = pair(&mut vbus);
+    let mut c = Client::open(&mut vbus, 3);
+    vbus.call(c.member, c.id, 0, &[]).unwrap();
+    let mac_c = mac(&mut vbus, &c);
+    let (first, second) = (frame(mac_b, mac_a, "a"), frame(mac_b, mac_c, "c"));
+    assert!(a.send(&mut vbus, &first) && c.send(&mut vbus, &second));
+    settle(&mut vbus);
+    // Without a notification of its own.
+    b.to_rx.dirty.store(1, Ordering::SeqCst);
+    vbus.notified(a.id);
+    settle(&mut vbus);
+    assert_eq!((a.reclaim(), c.reclaim()), (0, 0));
+    // Both senders continue when there are buffers.
+    b.post_one(&mut vbus);
+    settle(&mut vbus);
+    b.post_one(&mut vbus);
+    settle(&mut vbus);
+    assert_eq!((a.reclaim(), c.reclaim()), (1, 1));
+    let mut all = [b.receive().unwrap(), b.receive().unwrap()];
+    all.sort();
+    assert!(all.contains(&first) && all.contains(&second), "{all:?}");
 }
 
 /// A client that sends, and has no queue to receive.

@@ -211,6 +211,12 @@ impl Switch {
         None
     }
 
+    /// The queue whose buffers a port waits for.
+    fn awaited(&self, port: &SwitchPort) -> Option<&Endpoint> {
+        let receiver = self.ports.get(&port.waits_for?);
+        receiver.and_then(|port| port.port.rx.as_ref())
+    }
+
     /// Ports whose frames wait for buffers of this one.
     fn waiting(&self, id: ConnectionId) -> Vec<ConnectionId> {
         let waits = |(&other, port): (&ConnectionId, &SwitchPort)| {
@@ -350,6 +356,11 @@ impl Device for Switch {
             return Work::Nothing;
         };
         port.port.begin();
+        // What its owner has announced is looked for now. It would not let this port rest. The
+        // notifications stay: others may wait for the same queue.
+        if let Some(awaited) = self.awaited(port) {
+            awaited.look();
+        }
         // Frames of other ports may have waited for buffers that this one has posted now.
         if port.port.rx.as_ref().is_some_and(Endpoint::ready) {
             round.also.extend(self.waiting(id));
@@ -384,10 +395,7 @@ impl Device for Switch {
         let more = rx.is_some_and(rests);
         // The receiver notifies the switch when it posts buffers, and the sender need not.
         let next = match port.waits_for {
-            Some(receiver) => {
-                let receiver = self.ports.get(&receiver);
-                receiver.and_then(|port| port.port.rx.as_ref())
-            }
+            Some(_) => self.awaited(port),
             None => port.port.tx.as_ref(),
         };
         more | next.is_none_or(rests)
