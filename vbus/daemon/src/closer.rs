@@ -6,9 +6,9 @@
 //! closed with the socket on which it waits. So vbusd's first thread closes no file that is not
 //! memory, and no socket on which such a file waits.
 
-use crate::confined;
 use crate::receive::{Next, next, receive};
-use rustix::fs::fcntl_get_seals;
+use crate::{confined, memory};
+use rustix::fs::{fcntl_get_seals, fstat};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -34,9 +34,15 @@ struct Job {
     files: Vec<OwnedFd>,
 }
 
-/// Whether a file is memory, which is closed at once.
+/// Whether a file is memory, which is closed at once. Much more memory than a connection may have
+/// takes long to free.
 pub fn is_memory(file: &OwnedFd) -> bool {
-    fcntl_get_seals(file).is_ok()
+    fcntl_get_seals(file).is_ok() && fstat(file).is_ok_and(|status| few(status.st_blocks))
+}
+
+/// Whether so many blocks of 512 bytes are no more than a connection's memory.
+fn few(blocks: i64) -> bool {
+    u64::try_from(blocks).is_ok_and(|blocks| blocks <= memory::MAX / 512)
 }
 
 impl Closer {
@@ -139,5 +145,28 @@ fn drop_bytes(socket: &OwnedFd) -> Rest {
         if receive(socket, &mut []).is_err() {
             return Rest::Files(Vec::new());
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+
+    #[test]
+    fn only_so_much_memory_is_closed_at_once() {
+        let memory = || memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let file = memory().unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, memory::MAX).unwrap();
+        assert!(is_memory(&file));
+        fallocate(&file, FallocateFlags::empty(), memory::MAX, 1).unwrap();
+        assert!(!is_memory(&file));
+        // Pages that there are not take no time.
+        let file = memory().unwrap();
+        ftruncate(&file, 2 * memory::MAX).unwrap();
+        assert!(is_memory(&file));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(!is_memory(&file.into()));
     }
 }
