@@ -12,11 +12,11 @@ use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::GuestMemoryMmap;
 
 /// The most buffers of a chain. No driver may exceed the queue's size, not even with an indirect
-/// table (virtio 1.2, section 2.7.5.3.1), and the largest queue of a device has 256. Some drivers
-/// for Windows exceed a disk's `seg_max` by one or two, for buffers that begin in the middle of a
-/// page.
+/// table (virtio 1.2, section 2.7.5.3.1), and the largest queue of a device has 512. A disk's has
+/// 256: some drivers for Windows exceed its `seg_max` by one or two, for buffers that begin in the
+/// middle of a page.
 pub const BUFFERS: usize = 512;
-/// The number of times that one round looks at a queue: more than a queue has entries, so a
+/// The number of times that one round looks at a queue: no queue has more entries, so a
 /// driver's batch fits into one. If the queue is not empty then, it gets another round after the
 /// other work of the device's thread.
 const ROUND: u32 = 512;

@@ -39,6 +39,9 @@ use vm_memory::{Bytes, GuestAddress};
 const TAG: usize = 36;
 /// Queues for requests, after the queue for those that cannot wait and that for notifications.
 const REQUEST_QUEUES: u32 = 1;
+/// Entries of a queue for requests. A request of Linux has at most 4 buffers fewer, each of a page:
+/// this is room for 1 MiB, the most that the crate takes.
+const REQUESTS: u16 = 512;
 /// Feature bit: the second queue is for notifications ([`notify`]).
 const NOTIFICATION: u64 = 1;
 /// The queue for notifications, if the driver has it.
@@ -269,9 +272,10 @@ impl Device for Fs {
     }
 
     fn queue_sizes(&self) -> Vec<u16> {
-        let mut sizes = vec![128, 256];
+        let mut sizes = vec![128];
         // Without notifications the second queue is for requests.
         sizes.extend(self.root.watch.as_ref().map(|_| 256));
+        sizes.push(REQUESTS);
         sizes
     }
 
@@ -348,8 +352,10 @@ impl Device for Fs {
             };
             let done = match &mut self.pool {
                 Some(pool) if place == Place::Here => {
+                    let sleeps = place::sleeps();
                     let done = place::without_waiting(|| request.execute());
-                    self.places.took(begun, Instant::now());
+                    let slept = || place::sleeps() != sleeps;
+                    self.places.took(begun, Instant::now(), slept);
                     match done {
                         Some(done) => done,
                         None => match pool.submit(request) {

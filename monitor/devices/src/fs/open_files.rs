@@ -6,7 +6,7 @@
 //! too many and the guest still knows the file. A list is read through the same open folder to its
 //! end: not every file system of the host continues a list correctly in another one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ const LISTS: usize = 64;
 /// A table in which the least recently used entry makes room.
 struct Recent<K, V> {
     entries: HashMap<K, (V, u64)>,
+    /// The entries' keys by the time of their last use.
+    used: BTreeMap<u64, K>,
     most: usize,
     clock: u64,
 }
@@ -27,34 +29,46 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     fn new(most: usize) -> Self {
         Recent {
             entries: HashMap::new(),
+            used: BTreeMap::new(),
             most,
             clock: 0,
         }
     }
 
     fn get(&mut self, key: K) -> Option<&V> {
-        self.clock += 1;
         let (value, used) = self.entries.get_mut(&key)?;
+        self.clock += 1;
+        self.used.remove(used);
+        self.used.insert(self.clock, key);
         *used = self.clock;
         Some(value)
     }
 
     /// Returns the entry that made room, or had the same key.
     fn put(&mut self, key: K, value: V) -> Option<(K, V)> {
+        let same = self.take(key);
         self.clock += 1;
-        if let Some((old, _)) = self.entries.insert(key, (value, self.clock)) {
+        self.used.insert(self.clock, key);
+        self.entries.insert(key, (value, self.clock));
+        if let Some(old) = same {
             return Some((key, old));
         }
         if self.entries.len() <= self.most {
             return None;
         }
-        let oldest = self.entries.iter().min_by_key(|(_, (_, used))| *used);
-        let oldest = oldest.map(|(key, _)| *key)?;
+        let oldest = self.used.first_key_value().map(|(_, key)| *key)?;
         self.take(oldest).map(|value| (oldest, value))
     }
 
     fn take(&mut self, key: K) -> Option<V> {
-        self.entries.remove(&key).map(|(value, _)| value)
+        let (value, used) = self.entries.remove(&key)?;
+        self.used.remove(&used);
+        Some(value)
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.used.clear();
     }
 }
 
@@ -109,8 +123,8 @@ impl OpenFiles {
 
     /// Closes all files. The handles of lists belong to the file system, which closes them.
     pub fn clear(&self) {
-        lock(&self.files).entries.clear();
-        lock(&self.lists).entries.clear();
+        lock(&self.files).clear();
+        lock(&self.lists).clear();
     }
 }
 

@@ -13,9 +13,10 @@
 //!   to the workers.
 //! * So does every request while more than [`QUEUE`] others are in the queue: workers then serve
 //!   several at once.
-//! * After a request that took longer than [`SLOW`], all requests go to the workers for
-//!   [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a host that
-//!   is always slow, the others wait for one request in [`LONGEST`].
+//! * After a request that took longer than [`SLOW`] and slept meanwhile, all requests go to the
+//!   workers for [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a
+//!   host that is always slow, the others wait for one request in [`LONGEST`]. A request that took
+//!   long without sleeping had work to do, or others had the processor: workers would be no faster.
 //! * If something is mounted in the folder that may be far, everything goes to the workers: a
 //!   server that is silent holds each look at it ([`mounts`](super::mounts)).
 //!
@@ -42,6 +43,7 @@ use fuse_backend_rs::file_traits::FileReadWriteVolatile;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -120,15 +122,27 @@ impl Places {
         }
     }
 
-    /// A request was carried out on the device's thread.
-    pub fn took(&mut self, begun: Instant, ended: Instant) {
-        if ended.duration_since(begun) <= SLOW {
+    /// A request was carried out on the device's thread. `slept`: the thread slept meanwhile; it is
+    /// asked only if the request took long.
+    pub fn took(&mut self, begun: Instant, ended: Instant, slept: impl FnOnce() -> bool) {
+        if ended.duration_since(begun) <= SLOW || !slept() {
             self.pause = PAUSE;
             return;
         }
         self.until = Some(ended + self.pause);
         self.pause = (self.pause * 2).min(LONGEST);
     }
+}
+
+/// How often the calling thread has slept by now.
+pub fn sleeps() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes the structure, which is valid if it was not written, too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw
 }
 
 thread_local! {
@@ -262,7 +276,7 @@ mod tests {
         while now < begin + 60_000 * MS {
             if places.of(LOOKUP, 0, now) == Place::Here {
                 here.push(now);
-                places.took(now, now + 20 * MS);
+                places.took(now, now + 20 * MS, || true);
             }
             now += 20 * MS;
         }
@@ -274,10 +288,35 @@ mod tests {
         // A host that is fast again is trusted as before.
         now += LONGEST;
         assert_eq!(places.of(LOOKUP, 0, now), Place::Here);
-        places.took(now, now + MS / 10);
-        places.took(now, now + 2 * MS);
+        places.took(now, now + MS / 10, || panic!("asked for a fast request"));
+        places.took(now, now + 2 * MS, || true);
         assert_eq!(places.of(LOOKUP, 0, now + PAUSE), Place::Worker);
         assert_eq!(places.of(LOOKUP, 0, now + 2 * MS + PAUSE), Place::Here);
+    }
+
+    /// A busy processor is no slow host: workers would have to share it, too.
+    #[test]
+    fn work_and_a_busy_processor_are_no_reason() {
+        let now = Instant::now();
+        let mut places = Places::new(true);
+        places.took(now, now + 50 * MS, || false);
+        assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Here);
+        places.took(now, now + 50 * MS, || true);
+        assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Worker);
+    }
+
+    #[test]
+    fn a_thread_that_works_does_not_sleep() {
+        let before = sleeps();
+        std::thread::sleep(MS);
+        let slept = sleeps();
+        assert!(slept > before, "{before} {slept}");
+        let begin = Instant::now();
+        let mut sum = 0u64;
+        while begin.elapsed() < 20 * MS {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert_eq!(sleeps(), slept, "{sum}");
     }
 
     #[test]
