@@ -10,6 +10,7 @@
 //! caller rights, unless the user has asked for that ([`masked`]).
 
 mod folder;
+mod listing;
 mod masked;
 mod mounts;
 mod notify;
@@ -139,11 +140,19 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
+        let buffers = writer.clone();
+        // What a request left that was given up.
+        let _ = listing::ended();
         // An invalid request gets no answer, and a guest program that waits for one waits for ever.
-        let written = self
+        let mut written = self
             .server
-            .handle_message(reader, Writer::VirtioFs(writer), None, None);
-        Ok(u32::try_from(written.unwrap_or(0)).unwrap_or(0))
+            .handle_message(reader, Writer::VirtioFs(writer), None, None)
+            .unwrap_or(0);
+        if listing::ended() {
+            written = listing::mark(buffers, written)
+                .map_err(|_| Broken::Rule("a buffer for a list that is too small"))?;
+        }
+        Ok(u32::try_from(written).unwrap_or(0))
     }
 }
 

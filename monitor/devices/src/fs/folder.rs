@@ -15,6 +15,7 @@
 mod ops;
 
 use super::Cache;
+use super::listing;
 use super::open_files::OpenFiles;
 use super::place;
 use super::root::Root;
@@ -43,6 +44,30 @@ const NO_OPEN: u32 = 1 << 31;
 /// calls 0.
 const PLAIN: u32 =
     0x20 | libc::O_NOFOLLOW.unsigned_abs() | libc::O_CLOEXEC.unsigned_abs() | 0o100_000;
+
+/// Enough bytes for any entry of a list.
+const ENTRY: u32 = 512;
+
+/// A part of a list that the guest has got.
+#[derive(Default)]
+struct Part {
+    /// The position after it, unless it is empty.
+    position: Option<u64>,
+    /// There was no room for the next entry.
+    more: bool,
+}
+
+impl Part {
+    /// Notes an entry of which the guest has got some bytes, and after which the list continues at
+    /// this position.
+    fn add(&mut self, bytes: usize, position: u64) {
+        if bytes > 0 {
+            self.position = Some(position);
+        } else {
+            self.more = true;
+        }
+    }
+}
 
 /// The file system of a folder.
 pub struct Folder {
@@ -86,6 +111,11 @@ impl Folder {
     fn watched(&self, inode: u64) -> bool {
         let watch = self.watch.as_ref().filter(|_| self.cache == Cache::Auto);
         watch.is_some_and(|watch| watch.covers(&self.inner, inode))
+    }
+
+    /// Whether the guest understands that a part of a list is the last.
+    fn told_ends(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.is_active())
     }
 
     fn kept(&self, watched: bool) -> Duration {
@@ -244,15 +274,30 @@ impl Folder {
         }
     }
 
-    /// Reads a part of a list. `read` gets the handle of the folder, returns the position after the
-    /// part, and that if it is not at the end.
+    /// Whether nothing comes after a part of a list.
+    fn is_last(&self, ctx: &Context, inode: u64, handle: u64, part: &Part) -> bool {
+        let (false, Some(position)) = (part.more, part.position) else {
+            return false;
+        };
+        let mut more = false;
+        // An error says that there is something, too long for this.
+        let asked = self
+            .inner
+            .readdir(ctx, inode, handle, ENTRY, position, &mut |_| {
+                more = true;
+                Ok(0)
+            });
+        asked.is_ok() && !more
+    }
+
+    /// Reads a part of a list. `read` gets the handle of the folder.
     fn list(
         &self,
         ctx: &Context,
         inode: u64,
         handle: u64,
         offset: u64,
-        read: impl FnOnce(u64) -> io::Result<Option<u64>>,
+        read: impl FnOnce(u64) -> io::Result<Part>,
     ) -> io::Result<()> {
         if handle != 0 {
             return read(handle).map(drop);
@@ -263,13 +308,21 @@ impl Folder {
             None => self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0),
         };
         match read(handle) {
-            Ok(Some(position)) => {
+            Ok(part) if self.told_ends() && self.is_last(ctx, inode, handle, &part) => {
+                close(handle)?;
+                listing::end();
+                Ok(())
+            }
+            Ok(Part {
+                position: Some(position),
+                ..
+            }) => {
                 if let Some((inode, handle)) = self.open.keep_list(inode, position, handle) {
                     let _ = self.inner.releasedir(ctx, inode, 0, handle);
                 }
                 Ok(())
             }
-            Ok(None) => close(handle),
+            Ok(_) => close(handle),
             Err(error) => {
                 let _ = close(handle);
                 Err(error)

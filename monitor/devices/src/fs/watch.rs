@@ -122,6 +122,11 @@ impl Watch {
         self.active.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the guest takes messages: it is the project's kernel.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::SeqCst)
+    }
+
     /// Nothing is watched any more.
     pub fn pause(&self) {
         self.active.store(false, Ordering::SeqCst);
@@ -145,7 +150,7 @@ impl Watch {
 
     /// Whether changes in a folder are reported. Watches it if it is not watched yet.
     pub fn covers(&self, fs: &PassthroughFs<()>, inode: u64) -> bool {
-        if !self.active.load(Ordering::SeqCst) {
+        if !self.is_active() {
             return false;
         }
         let (known, full, removed) = {

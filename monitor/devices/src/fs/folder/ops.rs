@@ -2,7 +2,7 @@
 //! The operations of a shared folder ([`Folder`]).
 
 use super::super::place;
-use super::{Cache, Folder, PLAIN, given};
+use super::{Cache, Folder, PLAIN, Part, given};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::BackendFileSystem;
 use fuse_backend_rs::api::filesystem::{
@@ -284,18 +284,16 @@ impl FileSystem for Folder {
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
         self.list(ctx, inode, handle, offset, |handle| {
-            let mut position = None;
+            let mut part = Part::default();
             let mut add = |entry: DirEntry<'_>| {
                 let offset = entry.offset;
                 let added = add(entry)?;
-                if added > 0 {
-                    position = Some(offset);
-                }
+                part.add(added, offset);
                 Ok(added)
             };
             self.inner
                 .readdir(ctx, inode, handle, size, offset, &mut add)?;
-            Ok(position)
+            Ok(part)
         })
     }
 
@@ -310,14 +308,13 @@ impl FileSystem for Folder {
     ) -> io::Result<()> {
         let watched = self.watched(inode);
         self.list(ctx, inode, handle, offset, |handle| {
-            let mut position = None;
+            let mut part = Part::default();
             let mut add = |listed: DirEntry<'_>, entry: Entry| {
                 let offset = listed.offset;
                 let inode = entry.inode;
                 let added = add(listed, self.complete(watched, entry)?)?;
-                if added > 0 {
-                    position = Some(offset);
-                } else {
+                part.add(added, offset);
+                if added == 0 {
                     // There was no room for it.
                     self.forgotten(inode, 1);
                 }
@@ -325,7 +322,7 @@ impl FileSystem for Folder {
             };
             self.inner
                 .readdirplus(ctx, inode, handle, size, offset, &mut add)?;
-            Ok(position)
+            Ok(part)
         })
     }
 

@@ -28,7 +28,7 @@ impl Wake for Bell {
 }
 
 /// A guest that takes messages.
-struct Told {
+pub(super) struct Told {
     guest: Guest,
     fs: Fs,
     driver: Driver,
@@ -36,7 +36,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(folder: &Path) -> Self {
+    pub(super) fn new(folder: &Path) -> Self {
         let mut fs = Fs::new(folder, "test", Access::Write).unwrap();
         let (ring, rung) = channel();
         let waker = Reactor::new().unwrap().waker(0, Arc::new(Bell(ring)));
@@ -58,7 +58,15 @@ impl Told {
         told
     }
 
+    /// Sends a request. Returns the beginning of the answer's body.
     fn send(&mut self, operation: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        let mut answer = self.answer(operation, node, body);
+        answer.resize(256, 0);
+        answer
+    }
+
+    /// Sends a request. Returns the answer's body.
+    pub(super) fn answer(&mut self, operation: u32, node: u64, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(40 + body.len()).unwrap();
         let mut request = bytes(&[length, operation, 7, 0]);
         request.extend(node.to_le_bytes());
@@ -70,13 +78,17 @@ impl Told {
             .offer(REQUESTS, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, REQUESTS).unwrap();
         let begun = Instant::now();
-        while self.guest.used(REQUESTS).is_empty() {
+        let written = loop {
+            if let Some((_, written)) = self.guest.used(REQUESTS).first() {
+                break *written;
+            }
             assert!(begun.elapsed() < LONG, "no answer to {operation}");
             let _ = self.rung.recv_timeout(Duration::from_millis(10));
             self.fs.woken(&mut self.driver).unwrap();
-        }
+        };
         assert_eq!(self.guest.read::<i32>(answer + 4), 0, "{operation}");
-        self.guest.get(answer + 16, 256)
+        assert_eq!(self.guest.read::<u32>(answer), written, "{operation}");
+        self.guest.get(answer + 16, written as usize - 16)
     }
 
     fn offer(&mut self, size: u32) -> Result<(), Broken> {

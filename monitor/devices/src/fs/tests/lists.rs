@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lists of folders, and their ends.
+
+use super::notices::Told;
+use super::*;
+use std::collections::BTreeSet;
+
+const READDIR: u32 = 28;
+const READDIRPLUS: u32 = 44;
+/// `struct fuse_entry_out`, before an entry that has attributes.
+const ATTRIBUTES: usize = 128;
+/// `struct fuse_dirent` without the name.
+const ENTRY: usize = 24;
+
+/// `struct fuse_read_in`.
+fn read(offset: u64, size: u32) -> Vec<u8> {
+    let mut body = vec![0; 8];
+    body.extend(offset.to_le_bytes());
+    body.extend(bytes(&[size, 0, 0, 0, 0, 0]));
+    body
+}
+
+/// The entries of an answer, the position after them, and what comes then.
+fn entries(answer: &[u8], plus: bool) -> (Vec<String>, u64, &[u8]) {
+    let before = if plus { ATTRIBUTES } else { 0 };
+    let (mut names, mut position, mut rest) = (Vec::new(), 0, answer);
+    while rest.len() >= before + ENTRY {
+        let entry = &rest[before..];
+        let length = u32::from_le_bytes(entry[16..20].try_into().unwrap()) as usize;
+        names.push(String::from_utf8(entry[ENTRY..ENTRY + length].to_vec()).unwrap());
+        position = long(entry, 8);
+        rest = &rest[before + (ENTRY + length).next_multiple_of(8)..];
+    }
+    (names, position, rest)
+}
+
+/// The parts of a list: the number of entries in each, and what came after them.
+fn parts(
+    mut ask: impl FnMut(u32, &[u8]) -> Vec<u8>,
+    plus: bool,
+    size: u32,
+) -> (BTreeSet<String>, Vec<(usize, Vec<u8>)>) {
+    let operation = if plus { READDIRPLUS } else { READDIR };
+    let (mut all, mut parts, mut position) = (BTreeSet::new(), Vec::new(), 0);
+    loop {
+        let answer = ask(operation, &read(position, size));
+        let (names, next, rest) = entries(&answer, plus);
+        parts.push((names.len(), rest.to_vec()));
+        if names.is_empty() || !rest.is_empty() {
+            return (all, parts);
+        }
+        for name in names {
+            assert!(all.insert(name.clone()), "{name} twice");
+        }
+        position = next;
+    }
+}
+
+fn folder(files: usize) -> (tempfile::TempDir, BTreeSet<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let names: BTreeSet<_> = (0..files).map(|number| format!("file{number}")).collect();
+    for name in &names {
+        fs::write(folder.path().join(name), "x").unwrap();
+    }
+    (folder, names)
+}
+
+/// The project's kernel, which takes messages, is told with the last part that it is the last, and
+/// only then.
+#[test]
+fn the_last_part_of_a_list_says_so() {
+    const END: &[u8] = b"laxesend";
+    for (files, plus, size) in [
+        (5, true, 4096),
+        (5, false, 4096),
+        (200, true, 4096),
+        (200, false, 2048),
+    ] {
+        let what = format!("{files} files, {plus}, {size}");
+        let (folder, names) = folder(files);
+        let mut told = Told::new(folder.path());
+        let mut last = BTreeSet::new();
+        let (seen, all) = parts(
+            |operation, body| {
+                let answer = told.answer(operation, ROOT, body);
+                last.extend(entries(&answer, plus).0);
+                answer
+            },
+            plus,
+            size,
+        );
+        assert!(all.len() > files / 100, "{what}: {all:?}");
+        let (end, before) = all.split_last().unwrap();
+        assert!(end.0 > 0 && end.1 == END, "{what}: {all:?}");
+        let unmarked = before
+            .iter()
+            .all(|(number, rest)| *number > 0 && rest.is_empty());
+        assert!(unmarked, "{what}: {all:?}");
+        assert!(seen.is_subset(&last) && last == names, "{what}");
+    }
+}
+
+/// Others, and an empty folder's, ask until they get nothing.
+#[test]
+fn a_list_ends_without_a_mark_for_other_kernels() {
+    let (folder, names) = folder(50);
+    let (seen, all) = confined(folder.path(), Access::Write, |sender| {
+        parts(
+            |operation, body| sender.ok(operation, ROOT, body),
+            true,
+            4096,
+        )
+    });
+    assert_eq!(seen, names);
+    assert_eq!(all.last(), Some(&(0, vec![])), "{all:?}");
+    assert!(all.iter().all(|(_, rest)| rest.is_empty()), "{all:?}");
+    let empty = tempfile::tempdir().unwrap();
+    let mut told = Told::new(empty.path());
+    let answer = told.answer(READDIRPLUS, ROOT, &read(0, 4096));
+    assert!(answer.is_empty(), "{answer:?}");
+}
