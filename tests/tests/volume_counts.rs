@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What work in a shared folder costs, in requests: counts, since times depend on what else the
+//! host does. The device also counts its messages, which report changes, those by the guest too.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::Worker;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What it reads is a command.
+const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
+const FOLDERS: u64 = 40;
+/// In each folder.
+const FILES: u64 = 10;
+/// Requests of anything else, such as a look at the folder itself.
+const OTHERS: u64 = 12;
+
+/// Folders with files, all of them read by somebody since they changed: as long as that is less
+/// than a day ago, reading them changes nothing on the host.
+fn fill(folder: &Path) {
+    for number in 0..FOLDERS {
+        let inner = folder.join(format!("d{number}"));
+        fs::create_dir_all(&inner).unwrap();
+        for file in 0..FILES {
+            let path = inner.join(format!("f{file}"));
+            fs::write(&path, format!("{number} {file}\n")).unwrap();
+            was_read(&path);
+        }
+        was_read(&inner);
+    }
+    was_read(folder);
+}
+
+/// Sets the access time after the time of the last change.
+fn was_read(path: &Path) {
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    let seconds = later.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let times = Timestamps {
+        last_access: Timespec {
+            tv_sec: seconds.try_into().unwrap(),
+            tv_nsec: 0,
+        },
+        last_modification: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+    };
+    utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
+}
+
+fn machine() -> Worker {
+    let mut machine = Worker::start(None, SCRIPT, |folder| {
+        let shared = folder.join("shared");
+        fill(&shared);
+        let volume = format!("{}:/x", shared.display());
+        ["--cpus", "1", "--net", "none", "--volume", &volume]
+            .map(String::from)
+            .to_vec()
+    });
+    machine.tell("cd /x");
+    machine
+}
+
+fn sent(machine: &Worker) -> u64 {
+    let stats = machine.stat();
+    let devices = stats["devices"].as_array().unwrap();
+    let volume = devices.iter().find(|device| device["name"] == "fs");
+    volume.unwrap()["requests"].as_u64().unwrap()
+}
+
+/// The requests of a command.
+fn requests(machine: &mut Worker, command: &str) -> u64 {
+    let before = sent(machine);
+    let said = machine.tell(command);
+    assert_eq!(said, "\n", "{command}");
+    let number = sent(machine) - before;
+    println!("{command}: {number} requests");
+    number
+}
+
+/// A list is one request, with all attributes. Contents are one request, and are kept.
+#[test]
+fn reading_a_tree_takes_a_request_for_each_part() {
+    let mut machine = machine();
+    let find = "find . -type f -size +8k";
+    let grep = "grep -r no_such_word .";
+    let number = requests(&mut machine, find);
+    assert!(number <= FOLDERS + OTHERS, "{number}");
+    let number = requests(&mut machine, grep);
+    let files = FOLDERS * FILES;
+    assert!((files..=files + OTHERS).contains(&number), "{number}");
+    // What the guest keeps expires after 30 s, which are over on a very busy host.
+    let again = [find, grep, find, grep].map(|command| requests(&mut machine, command));
+    let fewest = again.iter().min().unwrap();
+    assert!(*fewest <= OTHERS, "{again:?}");
+    machine.end();
+}
+
+/// Data are written and read by 1 MiB. There is at most one message for each write.
+#[test]
+fn a_request_carries_a_mebibyte() {
+    const MIB: u64 = 16;
+    let mut machine = machine();
+    let write = format!("dd if=/dev/zero of=data bs=1M count={MIB} status=none");
+    let number = requests(&mut machine, &write);
+    assert!((MIB..=2 * MIB + OTHERS).contains(&number), "{number}");
+    machine.tell("echo 1 >/proc/sys/vm/drop_caches");
+    let read = "dd if=data of=/dev/null bs=1M status=none";
+    let number = requests(&mut machine, read);
+    assert!((MIB..=MIB + OTHERS).contains(&number), "{number}");
+    machine.end();
+}
+
+/// To make a file whose name is new takes one request, and one says that it is closed. There are at
+/// most two messages: of the name, and of the file that was written to.
+#[test]
+fn making_a_file_takes_two_requests() {
+    const NEW: u64 = 50;
+    let mut machine = machine();
+    machine.tell("mkdir new; ls new");
+    let make =
+        format!("i=0; while [ $i -lt {NEW} ]; do mktemp new/XXXXXX >/dev/null; i=$((i + 1)); done");
+    let number = requests(&mut machine, &make);
+    assert!((2 * NEW..=4 * NEW + OTHERS).contains(&number), "{number}");
+    let made = fs::read_dir(machine.folder().join("shared/new")).unwrap();
+    assert_eq!(made.count() as u64, NEW);
+    machine.end();
+}
+
+/// The host has the name, and the guest has not asked: `gzip` makes its output with `O_EXCL`.
+#[test]
+fn a_file_of_the_host_is_not_made_again() {
+    const HOST: &str = "of the host";
+    let mut machine = machine();
+    let shared = machine.folder().join("shared");
+    fs::write(shared.join("there"), "x").unwrap();
+    fs::write(shared.join("there.gz"), HOST).unwrap();
+    let said = machine.tell("printf '%s ' \"$(gzip there 2>&1)\"");
+    assert!(said.contains("File exists"), "{said}");
+    let kept = fs::read_to_string(shared.join("there.gz")).unwrap();
+    assert_eq!(kept, HOST);
+    machine.end();
+}
