@@ -220,6 +220,8 @@ fn constant(name: &str) -> Option<u64> {
         "MADV_DONTNEED" => libc::MADV_DONTNEED,
         "MADV_FREE" => libc::MADV_FREE,
         "MADV_REMOVE" => libc::MADV_REMOVE,
+        "MFD_ALLOW_SEALING" => libc::MFD_ALLOW_SEALING.cast_signed(),
+        "MFD_CLOEXEC" => libc::MFD_CLOEXEC.cast_signed(),
         "MADV_HUGEPAGE" => libc::MADV_HUGEPAGE,
         "MADV_POPULATE_READ" => libc::MADV_POPULATE_READ,
         "MADV_POPULATE_WRITE" => libc::MADV_POPULATE_WRITE,

@@ -86,7 +86,8 @@ fn errors_name_line_and_key() {
         ),
         (
             "\n\nmemory = \"1T\"",
-            "line 3: memory: invalid value '1T': a number is expected, optionally followed by M or G",
+            "line 3: memory: invalid value '1T': a number is expected, optionally followed by M \
+             or G",
         ),
         (
             "env = \"A=b\"",
