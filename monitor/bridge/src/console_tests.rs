@@ -10,6 +10,7 @@ use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::env;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -167,6 +168,8 @@ fn what_a_client_wrote_before_it_left_reaches_the_guest() {
     look(&mut guest);
     let bytes: Vec<u8> = (0..3072u32).map(|n| n.to_le_bytes()[0]).collect();
     client.write_all(&bytes).unwrap();
+    // A child that another test starts just now may have a copy of the descriptor.
+    client.shutdown(Shutdown::Both).unwrap();
     drop(client);
     // The bridge hears of its end by a write first.
     guest.send(&[(b"for the next one", 0)]);

@@ -127,6 +127,7 @@ impl Link {
 #[allow(clippy::unwrap_used, clippy::panic)] // A helper that fails is a failure of the test.
 mod tests {
     use super::*;
+    use std::net::Shutdown;
 
     #[test]
     fn what_the_agent_said_before_it_left_is_read() {
@@ -140,6 +141,8 @@ mod tests {
         .unwrap();
         put_message(&mut said, &FromAgent::Exited(3), MAX_FROM_AGENT).unwrap();
         (&theirs).write_all(&said).unwrap();
+        // A child that another test starts just now may have a copy of the descriptor.
+        theirs.shutdown(Shutdown::Both).unwrap();
         drop(theirs);
 
         let mut link = Link::new(ours).unwrap();
