@@ -228,9 +228,14 @@ int process_smp_vcpu_state(u32 number, struct vmi_vcpu_state *state)
 	const struct vcpu *v;
 	u32 i;
 
-	if (!vcpu_known(number))
+	if (number >= shared->s.vcpu_count)
 		return -VMI_ENOENT;
 	v = vcpu_at(number);
+	/* This layer takes a vCPU's data at its first start. */
+	if (!v->percpu)
+		return -VMI_EBUSY;
+	if (!vcpu_known(number))
+		return -VMI_ENOENT;
 	/* A vCPU that is off without an INIT was never started, or has stopped by itself. */
 	if (v != this_vcpu() &&
 	    (READ_ONCE(v->s.state) != PHV_VCPU_OFF ||

@@ -128,10 +128,30 @@ fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
         alone(name, move || {
             let guest = guest.to_string_lossy();
             let words = ["--layer", layer, "--cpus", "2", "--guest", &guest];
-            suite::passed(&suite::run_on(hypervisor, &words))
+            let run = suite::run_on(hypervisor, &words);
+            if hypervisor == "process" {
+                knows_more(&run)
+            } else {
+                suite::passed(&run)
+            }
         })
     };
     on_qemu.chain(on_processes).map(trial).collect()
+}
+
+/// Passes if the run fails in nothing but this: the old guest takes the first section after those
+/// that it knows for one that nobody knows, and the process hypervisor has it today.
+fn knows_more(run: &program::Run) -> Result<(), Failed> {
+    let failed = run.stdout.lines().filter(|line| line.starts_with("not ok "));
+    let names: Vec<&str> = failed.filter_map(|line| line.split(" - ").nth(1)).collect();
+    if run.code == 1 && names == ["core.version.unknown"] {
+        return Ok(());
+    }
+    Err(format!(
+        "exit code {}, not core.version.unknown alone\n{}{}",
+        run.code, run.stdout, run.stderr
+    )
+    .into())
 }
 
 /// Today's guest on an old layer. That of KVM does as the native one where there is no KVM; on KVM
