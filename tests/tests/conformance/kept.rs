@@ -142,7 +142,10 @@ fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
 /// Passes if the run fails in nothing but this: the old guest takes the first section after those
 /// that it knows for one that nobody knows, and the process hypervisor has it today.
 fn knows_more(run: &program::Run) -> Result<(), Failed> {
-    let failed = run.stdout.lines().filter(|line| line.starts_with("not ok "));
+    let failed = run
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("not ok "));
     let names: Vec<&str> = failed.filter_map(|line| line.split(" - ").nth(1)).collect();
     if run.code == 1 && names == ["core.version.unknown"] {
         return Ok(());
