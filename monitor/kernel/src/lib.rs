@@ -24,7 +24,6 @@ pub use source::{Source, Wanted};
 use anyhow::Context;
 use cache::Cache;
 use paravane_user_io::progress::Progress;
-use paravane_user_io::stderr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -106,14 +105,7 @@ pub fn locate() -> anyhow::Result<Option<KernelFiles>> {
 pub fn locate_or_build() -> anyhow::Result<KernelFiles> {
     match locate()? {
         Some(files) => Ok(files),
-        None => {
-            // The user has asked for something else, and this takes long.
-            stderr::say(
-                "paravane: there is no guest kernel yet. Building Linux takes some minutes to half \
-                 an hour, and 3 GB in the cache (--kernel FILE uses another one).\n",
-            );
-            Ok(build(&Request::usual()?)?.files)
-        }
+        None => Ok(build(&Request::usual()?)?.files),
     }
 }
 
