@@ -141,6 +141,7 @@ impl Disk {
 
     /// Gives results to the clients that still wait for them.
     fn deliver(&mut self, round: &mut Round) {
+        let was_full = self.is_full_for_all();
         for done in self.pool.done(&self.name) {
             let Done {
                 id,
@@ -162,12 +163,21 @@ impl Disk {
             }
             round.also.push(id);
         }
+        if was_full {
+            // Others may wait for the room, and this may be the last that is heard of it.
+            round.also.extend(self.ports.keys());
+        }
+    }
+
+    /// Whether all connections together have as much under way as is possible.
+    fn is_full_for_all(&self) -> bool {
+        self.under_way > MOST_OF_ALL - MOST
     }
 
     /// Whether a request of this connection would have to wait for others.
     fn is_full(&self, id: ConnectionId) -> bool {
         let port = self.ports.get(&id);
-        self.under_way > MOST_OF_ALL - MOST || port.is_none_or(|port| port.taken() == DEPTH)
+        self.is_full_for_all() || port.is_none_or(|port| port.taken() == DEPTH)
     }
 
     /// Takes requests. Returns whether it took some, and whether there may be more.
