@@ -424,7 +424,7 @@ impl Device for FarDisk {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        // Who waits for the disk needs the CPU.
+        // The CPU is for the programs that wait for the disk.
         false
     }
 

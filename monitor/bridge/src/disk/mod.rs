@@ -353,7 +353,7 @@ impl Device for Disk {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        // Who waits for the disk needs the CPU.
+        // The CPU is for the programs that wait for the disk.
         false
     }
 

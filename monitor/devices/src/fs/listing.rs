@@ -27,7 +27,7 @@ pub fn ended() -> bool {
     END.take()
 }
 
-/// Puts the mark behind an answer of `written` bytes in the guest's buffers, if there is room.
+/// Puts the mark after an answer of `written` bytes in the guest's buffers, if there is room.
 /// Returns the answer's size.
 ///
 /// # Errors
