@@ -60,7 +60,7 @@ impl Image {
         let size = u64::try_from(status.st_size).unwrap_or(0);
         let ordinary = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
         if !ordinary || size == 0 || !size.is_multiple_of(SECTOR) {
-            let text = format!("{path} is no disk: an ordinary file of whole {SECTOR}-byte sectors is needed");
+            let text = format!("{path} is no disk: it needs an ordinary file of whole sectors");
             return Err(Error::new(Kind::Invalid, text));
         }
         Ok(size / SECTOR)
