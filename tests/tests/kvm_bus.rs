@@ -49,6 +49,25 @@ fn until(host: &mut KvmHost, script: &str) -> String {
     )
 }
 
+/// Starts vbusd, with what it kept.
+fn vbusd(host: &mut KvmHost) {
+    host.ok(
+        "paravane vbus daemon >/tmp/daemon 2>&1 </dev/null & echo $! >/tmp/vbusd
+         for i in $(seq 100); do paravane vbus ls >/dev/null 2>&1 && break; sleep 0.1; done",
+        30,
+    );
+}
+
+/// A bus with a switch.
+fn bus(host: &mut KvmHost) {
+    vbusd(host);
+    host.ok(
+        "paravane vbus create-bus lan && paravane vbus create-device switch venet-switch &&
+         paravane vbus link lan switch",
+        30,
+    );
+}
+
 /// Whatever the layer: the bridge is in the ACPI tables.
 #[test]
 #[ignore = "long: make test-release"]
@@ -114,13 +133,7 @@ fn a_card_carries_what_is_sent() {
 #[ignore = "long: make test-release"]
 fn machines_meet_on_a_bus_and_a_card_comes_and_goes() {
     let mut host = host();
-    host.ok(
-        "paravane vbus daemon >/tmp/daemon 2>&1 </dev/null &
-         for i in $(seq 100); do paravane vbus ls >/dev/null 2>&1 && break; sleep 0.1; done
-         paravane vbus create-bus lan && paravane vbus create-device switch venet-switch &&
-         paravane vbus link lan switch",
-        30,
-    );
+    bus(&mut host);
     let up = |address: &str| {
         format!("ip addr add {address}/24 dev eth0; ip link set eth0 up; ip link set lo up;")
     };
@@ -149,6 +162,70 @@ fn machines_meet_on_a_bus_and_a_card_comes_and_goes() {
     host.ok("paravane vbus link lan switch", 10);
     until(&mut host, card);
     host.ok("paravane rm --force one", 30);
+}
+
+/// The machine has what is on the bus, and follows an administrator and another vbusd.
+#[test]
+#[ignore = "long: make test-release"]
+fn devices_of_a_whole_bus_come_and_go() {
+    let mut host = host();
+    bus(&mut host);
+    host.ok(
+        "mkdir -p /root/.local/state/paravane/vbus/disks
+         truncate -s 4M /root/.local/state/paravane/vbus/disks/store
+         paravane vbus create-device store vblk file=store",
+        10,
+    );
+    detach(
+        &mut host,
+        "all",
+        "--cpus 2 --net none --bus lan",
+        "exec sleep 100000",
+    );
+    let there = |path: &str| format!("paravane exec all -- test -e {path}");
+    let (card, second) = ("/sys/class/net/eth0", "/sys/class/net/eth1");
+    until(&mut host, &there(card));
+    host.ok(&format!("! {}", there("/sys/block/vbd0")), 10);
+    host.ok(
+        "paravane vbus create-device mirror echo && paravane vbus link lan mirror
+         paravane vbus create-device other venet-switch && paravane vbus link lan other
+         paravane vbus link lan store",
+        10,
+    );
+    until(&mut host, &there(second));
+    until(&mut host, &there("/dev/vbd0"));
+    let said = host.ok(
+        "paravane exec all -- sh -c 'dd if=/dev/urandom of=/tmp/data bs=1M count=3 2>/dev/null
+             dd if=/tmp/data of=/dev/vbd0 bs=64k conv=notrunc,fsync 2>/dev/null
+             cat /sys/bus/vbus/devices/*/type | sort'",
+        60,
+    );
+    assert_eq!(said, "virtual-block\nvirtual-ethernet\nvirtual-ethernet\n");
+    host.ok(
+        "paravane vbus unlink lan other && paravane vbus unlink lan store",
+        10,
+    );
+    until(&mut host, &format!("! {}", there(second)));
+    until(&mut host, &format!("! {}", there("/sys/block/vbd0")));
+    host.ok(&there(card), 10);
+    host.ok("kill -9 $(cat /tmp/vbusd)", 10);
+    vbusd(&mut host);
+    host.ok("paravane vbus link lan store", 10);
+    until(&mut host, &there("/dev/vbd0"));
+    host.ok(
+        "paravane exec all -- sh -c 'dd if=/dev/vbd0 of=/tmp/back bs=1M count=3 2>/dev/null
+             cmp /tmp/data /tmp/back'",
+        60,
+    );
+    host.ok(
+        "for device in store switch; do paravane vbus unlink lan $device; done",
+        10,
+    );
+    until(
+        &mut host,
+        "! paravane exec all -- grep -q . /sys/bus/vbus/devices/*/type",
+    );
+    host.ok("paravane rm --force all", 30);
 }
 
 /// A card on a tap.
@@ -206,26 +283,29 @@ fn a_disk_keeps_what_is_written() {
     assert_eq!(both, format!("{sum}{sum}"));
 }
 
-/// More than the queues hold goes through a console in both directions.
+/// More than the queues hold goes through a console in both directions. The client waits until the
+/// terminal is raw: before that, it obeys bytes such as Ctrl-C.
 #[test]
 #[ignore = "long: make test-release"]
 fn a_console_carries_bytes_of_every_value() {
     let mut host = host();
     host.ok(
         "head -c 1048576 /tmp/w/file >/tmp/small
-         { cat /tmp/small; sleep 600; } | unix_client /tmp/console >/tmp/came 2>&1 &",
+         { until grep -q raw /tmp/came; do sleep 0.1; done; cat /tmp/small; sleep 600; } |
+             unix_client /tmp/console >/tmp/came 2>&1 &",
         10,
     );
     let (code, said) = machine(
         &mut host,
         "--net none --console /tmp/console",
-        "exec 3<>/dev/vbc0; stty raw -echo <&3
+        "exec 3<>/dev/vbc0; stty raw -echo <&3; echo raw >&3
          head -c 1048576 <&3 >/tmp/file; sha256sum </tmp/file; cat /tmp/file >&3",
         180,
     );
     let sum = host.ok("sha256sum </tmp/small", 10);
     assert_eq!((code, said), (0, sum.clone()));
-    assert_eq!(host.ok("head -c 1048576 /tmp/came | sha256sum", 20), sum);
+    let back = host.ok("tail -c 1048576 /tmp/came | sha256sum", 20);
+    assert_eq!(back, sum);
 }
 
 /// Said in a line, before the guest looks for a card in vain.

@@ -95,7 +95,6 @@ fn only_processes(spec: &Spec) -> Option<&'static str> {
     [
         (spec.spaces.is_some(), "--spaces"),
         (spec.debuggable, "--debuggable"),
-        (spec.bus.is_some(), "--bus"),
     ]
     .iter()
     .find_map(|(asked, option)| asked.then_some(*option))
