@@ -9,6 +9,7 @@
 use paravane_tests::kvm_host::{Kernel, KvmHost, Parts, unemulated};
 use paravane_tests::program;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Seconds for all of the suite on a usual host: a guard. It is minutes where nothing else runs.
@@ -47,13 +48,25 @@ fn conformance(
         begun.elapsed().as_secs()
     );
     eprintln!("{line}");
-    for line in reply.output.lines().filter(|line| line.contains("# SKIP")) {
-        eprintln!("  {line}");
+    for (why, tests) in skips(&reply.output) {
+        eprintln!("  skipped, {why}: {}", tests.join(" "));
     }
     if !good {
         eprintln!("{}", reply.output);
     }
     (line, good)
+}
+
+/// The tests that were skipped, by reason.
+fn skips(output: &str) -> BTreeMap<&str, Vec<&str>> {
+    let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in output.lines() {
+        if let Some((test, why)) = line.split_once(" # SKIP ") {
+            let (_, name) = test.split_once(" - ").unwrap();
+            all.entry(why).or_default().push(name);
+        }
+    }
+    all
 }
 
 fn linux(host: &mut KvmHost, options: &str, command: &str, seconds: u64) -> (i32, String) {

@@ -137,6 +137,8 @@ TEST(exception_nmi, "exception.kernel.nmi", 2, 0, CPU_IRET, CPU_SET_IDT, APIC_SE
 	set_irq_handler(VECTOR_BP, go_on);
 	k_nmis = storm_errors = 0;
 	storm_ready = 0;
+	/* Each is two turns of a processor that both vCPUs share. */
+	set_deadline(60 * NS_PER_S);
 	run_on(1, except_in_storm, NULL);
 	WAIT_UNTIL(atomic_load(&storm_ready));
 	send_nmis(1, NMIS);
