@@ -3,16 +3,12 @@
 
 use crate::card::word;
 use crate::command::{self, Command, event, status};
-use crate::console::Console;
-use crate::disk::{Attached, Disk};
-use crate::far::Far;
-use crate::far_disk::FarDisk;
+use crate::disk::Attached;
 use crate::join::Joiner;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
 use crate::shown::Devices;
-use crate::stack::{self, Stack};
-use crate::tap::Tap;
+use crate::stack;
 use crate::watch::{Change, Watch};
 use anyhow::Context;
 use paravane_confine::Files;
@@ -56,23 +52,24 @@ struct Host {
 }
 
 /// The bus of vbusd that the machine takes whole.
-struct Whole {
+pub(crate) struct Whole {
     /// Until it is followed.
-    watch: Option<Watch>,
-    changes: Receiver<Change>,
+    pub watch: Option<Watch>,
+    pub changes: Receiver<Change>,
 }
 
-/// A bridge of a machine, with one device, or with those of a bus of vbusd.
+/// A bridge of a machine, with devices of its own, or with those of a bus of vbusd.
 pub struct Bridge {
     name: &'static str,
-    model: Option<Model>,
-    /// Where the device expects the guest's memory, and the way to the guest.
-    memory: Option<Attached>,
-    way: Option<stack::Attached>,
+    /// The devices, until the bridge starts.
+    models: Vec<Model>,
+    /// Where a device expects the guest's memory, and the way to the guest.
+    pub(crate) memory: Option<Attached>,
+    pub(crate) way: Option<stack::Attached>,
     vbus: Vbus,
     bus: Name,
     devices: Devices,
-    whole: Option<Whole>,
+    pub(crate) whole: Option<Whole>,
     /// For devices of another bus, once the bridge has started.
     far: Option<(Waker, Joiner)>,
     member: Option<MemberId>,
@@ -98,89 +95,17 @@ impl Notify for Interrupt {
 }
 
 impl Bridge {
-    /// With a card on the user-mode network.
+    /// With these devices. `name` is that of the thread's policy.
     ///
     /// # Errors
     /// None that can happen.
-    pub fn stack(card: Stack) -> Result<Self, Error> {
-        let way = card.line();
-        // The thread does what that of virtio-net does, and has its policy.
-        let mut bridge = Bridge::new("net-user", Model::Stack(Box::new(card)))?;
-        bridge.way = Some(way);
-        Ok(bridge)
-    }
-
-    /// With a card on another bus.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn far(card: Far) -> Result<Self, Error> {
-        Bridge::new("bus", Model::Far(Box::new(card)))
-    }
-
-    /// With a disk on another bus.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn far_disk(disk: FarDisk) -> Result<Self, Error> {
-        Bridge::new("bus", Model::FarDisk(Box::new(disk)))
-    }
-
-    /// With all devices of another bus, as it changes.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn whole((watch, changes): (Watch, Receiver<Change>)) -> Result<Self, Error> {
-        let mut bridge = Bridge::empty("bus")?;
-        bridge.whole = Some(Whole {
-            watch: Some(watch),
-            changes,
-        });
-        Ok(bridge)
-    }
-
-    /// With a card on a tap.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn tap(card: Tap) -> Result<Self, Error> {
-        // The thread does what that of virtio-net does, and has its policy.
-        Bridge::new("net", Model::Tap(Box::new(card)))
-    }
-
-    /// With a disk.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn disk(disk: Disk) -> Result<Self, Error> {
-        let memory = disk.memory();
-        // The thread does what that of virtio-blk does, and has its policy.
-        let mut bridge = Bridge::new("disk", Model::Disk(Box::new(disk)))?;
-        bridge.memory = Some(memory);
-        Ok(bridge)
-    }
-
-    /// With a console.
-    ///
-    /// # Errors
-    /// None that can happen.
-    pub fn console(console: Console) -> Result<Self, Error> {
-        Bridge::new("vconsole", Model::Console(Box::new(console)))
-    }
-
-    fn new(name: &'static str, model: Model) -> Result<Self, Error> {
-        let mut bridge = Bridge::empty(name)?;
-        bridge.model = Some(model);
-        Ok(bridge)
-    }
-
-    fn empty(name: &'static str) -> Result<Self, Error> {
+    pub(crate) fn new(name: &'static str, models: Vec<Model>) -> Result<Self, Error> {
         let mut vbus = Vbus::new(Vec::new());
         let bus = Name::new("machine")?;
         vbus.create_bus(&bus)?;
         Ok(Bridge {
             name,
-            model: None,
+            models,
             memory: None,
             way: None,
             vbus,
@@ -198,12 +123,12 @@ impl Bridge {
     /// Adds the devices to the bus, once.
     fn add_devices(&mut self, waker: &Waker) -> anyhow::Result<()> {
         let watch = self.whole.as_mut().and_then(|whole| whole.watch.take());
-        if watch.is_some() || self.model.as_ref().is_some_and(Model::is_far) {
+        if watch.is_some() || self.models.iter().any(Model::is_far) {
             self.far = Some((waker.clone(), Joiner::start(waker, watch)?));
         }
-        if let Some(model) = self.model.take() {
+        for (number, model) in (1..).zip(std::mem::take(&mut self.models)) {
             let joiner = self.far.as_ref().map(|(_, joiner)| joiner);
-            let device = (0, Name::new("device")?, model);
+            let device = (0, Name::new(&format!("device{number}"))?, model);
             self.devices.add(&mut self.vbus, device, waker, joiner)?;
         }
         self.change();

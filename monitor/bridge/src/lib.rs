@@ -30,6 +30,7 @@ mod fuzz;
 mod fuzz_disk;
 mod join;
 mod looks;
+mod make;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
 mod model;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bridges by what they bring to a machine, and the policies of their threads.
+
+use crate::bridge::{Bridge, Whole};
+use crate::console::Console;
+use crate::disk::Disk;
+use crate::far::Far;
+use crate::far_disk::FarDisk;
+use crate::model::Model;
+use crate::stack::Stack;
+use crate::tap::Tap;
+use crate::watch::{Change, Watch};
+use paravane_vbus::Error;
+use std::sync::mpsc::Receiver;
+
+impl Bridge {
+    /// With a card on the user-mode network.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn stack(card: Stack) -> Result<Self, Error> {
+        let way = card.line();
+        // The thread does what that of virtio-net does, and has its policy.
+        let mut bridge = Bridge::new("net-user", vec![Model::Stack(Box::new(card))])?;
+        bridge.way = Some(way);
+        Ok(bridge)
+    }
+
+    /// With a card on another bus.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn far(card: Far) -> Result<Self, Error> {
+        Bridge::new("bus", vec![Model::Far(Box::new(card))])
+    }
+
+    /// With a disk on another bus.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn far_disk(disk: FarDisk) -> Result<Self, Error> {
+        Bridge::new("bus", vec![Model::FarDisk(Box::new(disk))])
+    }
+
+    /// With all devices of another bus, as it changes.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn whole((watch, changes): (Watch, Receiver<Change>)) -> Result<Self, Error> {
+        let mut bridge = Bridge::new("bus", Vec::new())?;
+        bridge.whole = Some(Whole {
+            watch: Some(watch),
+            changes,
+        });
+        Ok(bridge)
+    }
+
+    /// With a card on a tap.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn tap(card: Tap) -> Result<Self, Error> {
+        // The thread does what that of virtio-net does, and has its policy.
+        Bridge::new("net", vec![Model::Tap(Box::new(card))])
+    }
+
+    /// With a disk.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn disk(disk: Disk) -> Result<Self, Error> {
+        let memory = disk.memory();
+        // The thread does what that of virtio-blk does, and has its policy.
+        let mut bridge = Bridge::new("disk", vec![Model::Disk(Box::new(disk))])?;
+        bridge.memory = Some(memory);
+        Ok(bridge)
+    }
+
+    /// With a console.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub fn console(console: Console) -> Result<Self, Error> {
+        Bridge::new("vconsole", vec![Model::Console(Box::new(console))])
+    }
+}
