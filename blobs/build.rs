@@ -46,7 +46,9 @@ fn build() -> Result<(), String> {
         .ok_or("the blobs crate has no parent folder")?;
     let out = PathBuf::from(variable("OUT_DIR")?);
 
-    watch(&root.join("abi/include"));
+    for path in ["abi/include", "vbus/include", "vbus/guest"] {
+        watch(&root.join(path));
+    }
     for (source, name, files) in PARTS {
         let folder = root.join(source);
         watch(&folder);

@@ -1,31 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+#include "device.h"
 #include "test.h"
 #include "virtio.h"
-
-static const struct vmi_device *device_at(u32 number)
-{
-	return (const void *)(machine.info.devices + number * machine.info.device_size);
-}
-
-static void show(const struct virtio *device, u64 entry)
-{
-	u64 *pte = kernel_pte(device->registers, VMI_LEVEL_PT);
-
-	vmi.mmu_set_pte(pte, entry, VMI_LEVEL_PT, device->registers);
-	vmi.mmu_flush_kernel_range(device->registers, device->registers + PAGE_SIZE);
-}
 
 bool virtio_find(struct virtio *device, u32 id)
 {
 	u32 i;
 
-	device->registers = kernel_area + 5 * PAGE_SIZE;
+	device->registers = device_registers();
 	for (i = 0; i < machine.info.device_count; i++) {
 		const struct vmi_device *d = device_at(i);
 
 		if (d->kind != VMI_DEVICE_VIRTIO_MMIO)
 			continue;
-		show(device, d->gpa | PTE_P | PTE_W | PTE_A | PTE_D | PTE_NX | PTE_PCD | PTE_PWT);
+		device_show(d);
 		CHECK_EQ(virtio_get(device, MAGIC), 0x74726976);
 		CHECK_EQ(virtio_get(device, VERSION), 2);
 		device->line = d->line;
@@ -37,7 +25,8 @@ bool virtio_find(struct virtio *device, u32 id)
 
 void virtio_hide(struct virtio *device)
 {
-	show(device, 0);
+	(void)device;
+	device_hide();
 }
 
 static void put_address(struct virtio *device, u32 offset, u64 gpa)

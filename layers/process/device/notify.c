@@ -19,7 +19,7 @@ void device_notify_from(const struct vcpu *v, u32 number, u32 queue)
 	/* Most often the same vCPU: the cache line then stays shared with the device's thread. */
 	if (READ_ONCE(device->notifier) != v->number && !FAULT(LINE_NOTIFIER_FIRST))
 		WRITE_ONCE(device->notifier, v->number);
-	device_notify(device, 1U << queue);
+	device_notify(device, FAULT(NOTIFY_FIRST_QUEUE) ? 1 : 1U << queue);
 }
 
 void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value)

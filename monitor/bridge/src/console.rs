@@ -88,6 +88,16 @@ impl Console {
         })
     }
 
+    /// The same with its first client.
+    ///
+    /// # Errors
+    /// The client cannot be made non-blocking.
+    pub(crate) fn with_client(mut self, client: UnixStream) -> io::Result<Self> {
+        client.set_nonblocking(true)?;
+        (self.client, self.clients) = (Some(client), 1);
+        Ok(self)
+    }
+
     pub(crate) fn start(&mut self, waker: &Waker) {
         self.waker = Some(waker.clone());
     }

@@ -38,6 +38,7 @@ mod offload;
 mod presence;
 mod shown;
 mod stack;
+mod suite;
 mod tap;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
@@ -52,5 +53,6 @@ pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use far_disk::FarDisk;
 pub use stack::Stack;
+pub use suite::suite;
 pub use tap::Tap;
 pub use watch::Watch;

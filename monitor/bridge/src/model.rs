@@ -11,6 +11,7 @@ use crate::stack::Stack;
 use crate::tap::Tap;
 use paravane_devices::Waker;
 use paravane_vbus::Device;
+use std::fmt;
 use std::sync::Arc;
 
 /// How long a device looks for work by itself, in microseconds.
@@ -19,9 +20,9 @@ const POLL_FAR: &str = "30";
 const POLL_TAP: &str = "0";
 const POLL_DISK: &str = "0";
 const POLL_CONSOLE: &str = "0";
+const POLL_PLAIN: &str = "0";
 
 /// A device that is not on the bus yet.
-#[derive(Debug)]
 pub enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
@@ -29,13 +30,29 @@ pub enum Model {
     Tap(Box<Tap>),
     Disk(Box<Disk>),
     Console(Box<Console>),
+    /// A device of `vbus/core`, and the name of its class.
+    Plain(&'static str, Box<dyn Device>),
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Model::Stack(_) => "venet-user",
+            Model::Far(_) => "venet-bus",
+            Model::FarDisk(_) => "vblk-bus",
+            Model::Tap(_) => "venet-tap",
+            Model::Disk(_) => "vblk",
+            Model::Console(_) => "vconsole",
+            Model::Plain(class, _) => class,
+        })
+    }
 }
 
 impl Model {
     /// Whether the device is to be seen; `None`: always.
     pub fn presence(&self) -> Option<Arc<Presence>> {
         match self {
-            Model::Stack(_) | Model::Console(_) => None,
+            Model::Stack(_) | Model::Console(_) | Model::Plain(..) => None,
             Model::Far(card) => Some(card.presence()),
             Model::FarDisk(disk) => Some(disk.presence()),
             Model::Tap(card) => Some(card.presence()),
@@ -84,6 +101,7 @@ impl Model {
                 console.start(waker);
                 ("vconsole", console, POLL_CONSOLE)
             }
+            Model::Plain(class, device) => (class, device, POLL_PLAIN),
         }
     }
 }

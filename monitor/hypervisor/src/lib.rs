@@ -47,6 +47,8 @@ pub struct Machine<'a> {
     pub memory_mib: u32,
     /// Guest time advances with executed instructions, so that they can be counted. One vCPU only.
     pub count_instructions: bool,
+    /// Makes devices besides that of entropy, where the back end can have any.
+    pub devices: fn() -> anyhow::Result<Vec<paravane_devices::Model>>,
 }
 
 /// What happens to a running guest.

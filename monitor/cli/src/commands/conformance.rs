@@ -37,6 +37,7 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
         cpus: args.cpus,
         memory_mib: args.memory,
         count_instructions: false,
+        devices: paravane_bridge::suite,
     };
     let signals = Signals::install().context("cannot handle signals")?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);

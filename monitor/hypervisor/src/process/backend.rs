@@ -29,6 +29,7 @@ impl Hypervisor for Process {
         machine.guest.elf()?;
         let Process { spaces, debuggable } = *self;
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
+        let devices = machine.devices;
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
         // The layer must live as long as the program.
         let layer: &'static [u8] = match machine.layer {
@@ -50,7 +51,9 @@ impl Hypervisor for Process {
                 large_pages: true,
                 costs: true,
             };
-            Vm::start_with(&config, vec![Model::virtio(Rng::default())])
+            let mut all = vec![Model::virtio(Rng::default())];
+            all.extend(devices()?);
+            Vm::start_with(&config, all)
         })?;
         Ok(Box::new(Conversation::new(vm)))
     }

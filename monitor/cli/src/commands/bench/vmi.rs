@@ -128,6 +128,7 @@ impl Bench<'_> {
             cpus: row.vcpus,
             memory_mib: MEMORY_MIB,
             count_instructions: false,
+            devices: || Ok(Vec::new()),
         };
         self.pinned(row, || {
             let before = all_usage();

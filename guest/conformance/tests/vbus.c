@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+#include "vbus.h"
+#include "device.h"
+#include "test.h"
+
+/* A list of interfaces has an end. */
+#define INTERFACES	64
+/* Where a command's data lies in its page. */
+#define DATA		2048
+
+_Static_assert(sizeof(struct vbus_command) <= DATA, "command");
+_Static_assert(DATA + VBUS_BRIDGE_DATA <= PAGE_SIZE, "data");
+_Static_assert(sizeof(struct vbus_ioq) + BUS_COUNT * sizeof(struct vbus_descriptor) <= PAGE_SIZE,
+	       "queue");
+
+struct vbus_command *bus_prepare(struct bus *bus, u32 interface, u32 connection)
+{
+	struct vbus_command *command = bus->command;
+
+	memset(command, 0, sizeof(*command));
+	command->interface = interface;
+	command->connection = connection;
+	command->data = to_gpa(bus->data);
+	return command;
+}
+
+u32 bus_command(struct bus *bus, u32 command)
+{
+	bus->command->command = command;
+	bus->command->status = 0xffffffff;
+	barrier();
+	WRITE_ONCE(bus->registers->command, to_gpa(bus->command));
+	return READ_ONCE(bus->command->status);
+}
+
+u32 bus_next(struct bus *bus, u32 after, const char *type)
+{
+	struct vbus_command *command;
+	u32 i, length = (u32)strlen(type);
+
+	for (i = 0; i < INTERFACES; i++) {
+		command = bus_prepare(bus, after, 0);
+		if (bus_command(bus, VBUS_COMMAND_INTERFACE) == VBUS_ERROR_NOT_FOUND)
+			return 0;
+		CHECK_EQ(command->status, VBUS_DONE);
+		CHECK_OP(command->interface, >, after);
+		CHECK_OP(command->length, <=, VBUS_BRIDGE_DATA);
+		after = command->interface;
+		if (command->length == length && !memcmp(bus->data, type, length))
+			return after;
+	}
+	FAIL("a list of interfaces has no end");
+}
+
+u32 bus_find(struct bus *bus, const char *type)
+{
+	u32 i, interface;
+
+	if (!vmi.line_route)
+		test_skip("the layer has no lines");
+	bus->command = to_linear(alloc_page());
+	bus->data = (u8 *)bus->command + DATA;
+	bus->registers = (void *)device_registers();
+	for (i = 0; i < machine.info.device_count; i++) {
+		const struct vmi_device *d = device_at(i);
+
+		if (d->kind != VMI_DEVICE_VBUS)
+			continue;
+		device_show(d);
+		bus->line = d->line;
+		CHECK_EQ(READ_ONCE(bus->registers->magic), VBUS_BRIDGE_MAGIC);
+		CHECK_EQ(READ_ONCE(bus->registers->version), VBUS_BRIDGE_VERSION);
+		bus_prepare(bus, 0, 0);
+		CHECK_EQ(bus_command(bus, VBUS_COMMAND_START), VBUS_DONE);
+		interface = bus_next(bus, 0, type);
+		if (interface)
+			return interface;
+	}
+	free_page(to_gpa(bus->command));
+	device_hide();
+	test_skip("there is no device of type %s", type);
+}
+
+void bus_end(struct bus *bus)
+{
+	CHECK_RESULT(vmi.line_route(bus->line, 0, 0), 0);
+	bus_prepare(bus, 0, 0);
+	CHECK_EQ(bus_command(bus, VBUS_COMMAND_START), VBUS_DONE);
+	free_page(to_gpa(bus->command));
+	device_hide();
+}
+
+void bus_open(struct bus *bus, struct bus_link *link, u32 interface)
+{
+	struct vbus_command *command = bus_prepare(bus, interface, 0);
+
+	command->number = 1;
+	CHECK_EQ(bus_command(bus, VBUS_COMMAND_OPEN), VBUS_DONE);
+	CHECK_OP(command->connection, <, VBUS_BRIDGE_CONNECTIONS);
+	memset(link, 0, sizeof(*link));
+	link->bus = bus;
+	link->connection = command->connection;
+}
+
+u32 bus_share(struct bus_link *link, u32 queue, u32 start)
+{
+	struct bus_queue *q = queue == BUS_RX ? &link->rx : &link->tx;
+	u32 role = queue == BUS_RX ? VBUS_ROLE_RECEIVE : VBUS_ROLE_TRANSMIT;
+	struct vbus_command *command;
+	u32 i;
+
+	q->ioq = to_linear(alloc_page());
+	CHECK_RESULT(vbus_north_begin(&q->north, q->ioq, PAGE_SIZE, BUS_COUNT, role, q->posted,
+				      start), 0);
+	for (i = 0; i < BUS_COUNT; i++)
+		q->buffers[i] = to_linear(alloc_page());
+	command = bus_prepare(link->bus, 0, link->connection);
+	command->queue = queue;
+	command->number = BUS_COUNT;
+	command->data = to_gpa(q->ioq);
+	return bus_command(link->bus, VBUS_COMMAND_SHARE);
+}
+
+void bus_connect(struct bus *bus, struct bus_link *link, u32 interface)
+{
+	bus_open(bus, link, interface);
+	CHECK_EQ(bus_share(link, BUS_RX, 0), VBUS_DONE);
+	CHECK_EQ(bus_share(link, BUS_TX, 0), VBUS_DONE);
+}
+
+static void free_queue(struct bus_queue *queue)
+{
+	u32 i;
+
+	if (!queue->ioq)
+		return;
+	free_page(to_gpa(queue->ioq));
+	for (i = 0; i < BUS_COUNT; i++)
+		free_page(to_gpa(queue->buffers[i]));
+}
+
+void bus_free(struct bus_link *link)
+{
+	free_queue(&link->rx);
+	free_queue(&link->tx);
+}
+
+void bus_close(struct bus_link *link)
+{
+	bus_prepare(link->bus, 0, link->connection);
+	CHECK_EQ(bus_command(link->bus, VBUS_COMMAND_CLOSE), VBUS_DONE);
+	bus_free(link);
+}
+
+u32 bus_event(struct bus *bus)
+{
+	u32 event;
+
+	for (;;) {
+		bus_prepare(bus, 0, 0xffffffff);
+		CHECK_EQ(bus_command(bus, VBUS_COMMAND_EVENT), VBUS_DONE);
+		event = READ_ONCE(bus->command->number);
+		if (event != VBUS_EVENT_NONE)
+			return event;
+		watch("an event");
+	}
+}
+
+u32 bus_call(struct bus_link *link, u32 call, u32 length)
+{
+	struct vbus_command *command = bus_prepare(link->bus, 0, link->connection);
+
+	command->number = call;
+	command->length = length;
+	return bus_command(link->bus, VBUS_COMMAND_CALL);
+}
+
+bool bus_kick(struct bus_link *link, struct bus_queue *queue)
+{
+	if (!vbus_side_inject(&queue->ioq->signal.sides[VBUS_SOUTH]))
+		return false;
+	if (vmi.line_notify)
+		CHECK_RESULT(vmi.line_notify(link->bus->line, link->connection), 0);
+	else
+		WRITE_ONCE(link->bus->registers->notify, link->connection);
+	return true;
+}
+
+void bus_post(struct bus_queue *queue, u64 gpa, u32 length, u32 flags)
+{
+	struct vbus_buffer posted = {
+		.cookie = queue->next % BUS_COUNT,
+		.ptr = gpa,
+		.len = length,
+		.flags = flags,
+	};
+
+	CHECK_RESULT(vbus_north_post(&queue->north, &posted), 0);
+	queue->next++;
+}
+
+static u8 *next_buffer(struct bus_queue *queue)
+{
+	return queue->buffers[queue->next % BUS_COUNT];
+}
+
+void bus_offer(struct bus_link *link, u32 length)
+{
+	bus_post(&link->rx, to_gpa(next_buffer(&link->rx)), length, 0);
+	bus_kick(link, &link->rx);
+}
+
+void bus_send(struct bus_link *link, const void *packet, u32 length, u32 flags)
+{
+	struct bus_queue *tx = &link->tx;
+
+	CHECK_OP(length, <=, BUS_PACKET);
+	while (tx->north.tail - tx->north.head == BUS_COUNT) {
+		bus_reclaim(link);
+		pause();
+		watch("a buffer that was sent");
+	}
+	memcpy(next_buffer(tx), packet, length);
+	bus_post(tx, to_gpa(next_buffer(tx)), length, flags);
+	bus_kick(link, tx);
+}
+
+u32 bus_reclaim(struct bus_link *link)
+{
+	struct vbus_returned returned;
+	struct bus_queue *tx = &link->tx;
+	u32 count = 0, expected;
+	int taken;
+
+	for (;;) {
+		expected = (tx->next - (tx->north.tail - tx->north.head)) % BUS_COUNT;
+		taken = vbus_north_take(&tx->north, &returned);
+		if (taken < 0)
+			FAIL("the device broke rule %d of a ring", -taken);
+		if (!taken)
+			return count;
+		CHECK_EQ(returned.cookie, expected);
+		count++;
+	}
+}
+
+void bus_drain(struct bus_link *link)
+{
+	while (link->tx.north.tail != link->tx.north.head) {
+		bus_reclaim(link);
+		pause();
+		watch("what was sent");
+	}
+}
+
+const u8 *bus_receive(struct bus_link *link, struct vbus_returned *packet)
+{
+	int taken = vbus_north_take(&link->rx.north, packet);
+
+	if (taken < 0)
+		FAIL("the device broke rule %d of a ring", -taken);
+	return taken ? link->rx.buffers[packet->cookie] : NULL;
+}
+
+const u8 *bus_await(struct bus_link *link, struct vbus_returned *packet)
+{
+	const u8 *bytes;
+
+	while (!(bytes = bus_receive(link, packet))) {
+		pause();
+		watch("a packet");
+	}
+	return bytes;
+}
+
+void bus_fill(u8 *packet, u32 length, u32 seed)
+{
+	u32 i;
+
+	for (i = 0; i < length; i++)
+		packet[i] = (u8)(seed * 31 + i * 7 + (i >> 8));
+}
+
+bool bus_is_filled(const u8 *packet, u32 length, u32 seed)
+{
+	u32 i;
+
+	for (i = 0; i < length; i++)
+		if (packet[i] != (u8)(seed * 31 + i * 7 + (i >> 8)))
+			return false;
+	return true;
+}
