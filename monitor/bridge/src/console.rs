@@ -5,6 +5,7 @@
 //! queue, and what a client has not taken goes to the next one.
 
 use crate::card::word;
+use paravane_confine::pass_files;
 use paravane_devices::{EventFlags, Waker};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, Kind, QueueKind, Round, Sent, Work,
@@ -68,9 +69,11 @@ impl Console {
     /// A console whose clients connect to this socket.
     ///
     /// # Errors
-    /// The socket cannot be made non-blocking.
+    /// The socket cannot be made as the console needs it.
     pub fn new(listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        // An older kernel closes what came on the thread of the console.
+        pass_files(&listener, false)?;
         Ok(Console {
             listener,
             client: None,

@@ -6,12 +6,14 @@ use crate::{Bridge, Console};
 use paravane_devices::{EventFlags, OwnDevice};
 use paravane_vbus_shm::layout;
 use paravane_vbus_shm::north::Buffer;
-use rustix::io::dup;
+use rustix::io::{Errno, dup};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::env;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
@@ -275,4 +277,29 @@ fn an_idle_console_waits() {
     guest.work(1);
     assert_eq!(guest.received()[0].0, b"x");
     look(&mut guest);
+}
+
+/// A client sends a file, whose close the console's thread could wait for.
+#[test]
+fn a_client_cannot_send_files() {
+    let (mut guest, place) = guest();
+    let client = place.connect();
+    look(&mut guest);
+    let other = UnixStream::pair().unwrap().0;
+    if !paravane_confine::pass_files(&other, true).unwrap() {
+        eprintln!("this kernel is older than Linux 6.16: not tested");
+        return;
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let file = [other.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&file)));
+    let parts = [IoSlice::new(b"x")];
+    let sent = sendmsg(&client, &parts, &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Err(Errno::PERM));
+    // Bytes still come.
+    (&client).write_all(b"y").unwrap();
+    guest.post(1, 64);
+    look(&mut guest);
+    assert_eq!(guest.received(), [(b"y".to_vec(), 0)]);
 }

@@ -8,6 +8,7 @@
 
 mod closed_domain;
 mod file_rules;
+mod passed_files;
 pub mod policy_language;
 mod process_handles;
 mod thread_policies;
@@ -15,6 +16,7 @@ mod violation;
 
 pub use closed_domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
 pub use file_rules::{Files, landlock_version};
+pub use passed_files::pass_files;
 pub use process_handles::{Kept, keep};
 pub use violation::restore_terminal;
 

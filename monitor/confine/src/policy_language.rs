@@ -261,6 +261,7 @@ fn constant(name: &str) -> Option<u64> {
         "F_ADD_SEALS" => libc::F_ADD_SEALS,
         "F_GET_SEALS" => libc::F_GET_SEALS,
         "SO_PASSCRED" => libc::SO_PASSCRED,
+        "SO_PASSRIGHTS" => crate::passed_files::SO_PASSRIGHTS,
         "SO_PEERCRED" => libc::SO_PEERCRED,
         "SO_MEMINFO" => libc::SO_MEMINFO,
         "SO_PEERGROUPS" => libc::SO_PEERGROUPS,

@@ -28,7 +28,7 @@ mod server;
 mod store;
 
 use anyhow::{Context, bail};
-use paravane_confine::Files;
+use paravane_confine::{Files, pass_files};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -74,6 +74,8 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     let address = SocketAddrUnix::new(&path).with_context(context)?;
     make_room(&path, &address)?;
     let listener = socket()?;
+    // Files come from peers that were admitted, and not before.
+    let no_files = pass_files(&listener, false).context("cannot prepare the socket")?;
     // Who may do what is decided by credentials, and who reaches the socket by its folder. The mode
     // is not changed after: somebody may have replaced the name by a link then.
     let before = umask(Mode::from_raw_mode(0o111));
@@ -83,6 +85,10 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     listen(&listener, 64).with_context(context)?;
     let closer = closer::Closer::start()?;
     let most = serve::most_connections(raise_files()?);
+    let listener = server::Listener {
+        socket: listener,
+        no_files,
+    };
     let server = server::Server::new(listener, vbus, store, closer, pool, most)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()

@@ -9,6 +9,7 @@ use crate::receive::receive;
 use crate::serve::{self, Answer, Host, Links};
 use crate::store::Store;
 use anyhow::Context;
+use paravane_confine::pass_files;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
 use paravane_vbus_protocol::{Error as PacketError, MAX, MAX_FILES, Reply, Request};
 use paravane_vbus_protocol::{decode, encode};
@@ -26,7 +27,8 @@ use std::time::{Duration, Instant};
 pub const PEERS: usize = 256;
 const RESERVED: usize = 16;
 const PEERS_OF_USER: usize = 64;
-/// Files and sockets that wait to be closed before vbusd takes no further peer.
+/// Files and sockets that wait to be closed before vbusd takes no further peer but the
+/// administrator's; none at all if files may come with sockets that were not taken.
 const UNCLOSED: usize = 1024;
 /// How long it takes none then, or when it has no descriptor for one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,10 +48,18 @@ fn kick_token(id: ConnectionId) -> u64 {
     KICK | id.0
 }
 
+/// Where peers connect.
+#[derive(Debug)]
+pub struct Listener {
+    pub socket: OwnedFd,
+    /// No files come with a socket before it was taken.
+    pub no_files: bool,
+}
+
 /// Everything that vbusd has.
 #[derive(Debug)]
 pub struct Server {
-    listener: OwnedFd,
+    listener: Listener,
     poll: OwnedFd,
     vbus: Vbus,
     store: Store,
@@ -66,7 +76,7 @@ pub struct Server {
 impl Server {
     /// Of a socket that listens.
     pub fn new(
-        listener: OwnedFd,
+        listener: Listener,
         vbus: Vbus,
         store: Store,
         closer: Closer,
@@ -74,7 +84,7 @@ impl Server {
         most_connections: usize,
     ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
-        listen(&poll, &listener).context("epoll")?;
+        listen(&poll, &listener.socket).context("epoll")?;
         // Never read: it is watched for edges.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(DISKS);
@@ -138,7 +148,7 @@ impl Server {
                 }
             }
             if self.paused.is_some_and(|since| since.elapsed() >= PAUSE) {
-                let again = listen(&self.poll, &self.listener).is_ok();
+                let again = listen(&self.poll, &self.listener.socket).is_ok();
                 self.paused = (!again).then(Instant::now);
             }
             self.vbus.work(BUDGET);
@@ -153,10 +163,11 @@ impl Server {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if self.closer.all() >= UNCLOSED {
+        let many = self.closer.all() >= UNCLOSED;
+        if many && !self.listener.no_files {
             return self.pause();
         }
-        let socket = match accept_with(&self.listener, flags) {
+        let socket = match accept_with(&self.listener.socket, flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
             Err(_) => return self.pause(),
@@ -172,7 +183,7 @@ impl Server {
         let full = if peer.administrator {
             self.peers.len() == PEERS
         } else {
-            others().count() == PEERS - RESERVED || same == PEERS_OF_USER
+            many || others().count() == PEERS - RESERVED || same == PEERS_OF_USER
         };
         if full || self.closer.has_many(uid) {
             let text = "vbusd has too many clients: end some";
@@ -181,15 +192,16 @@ impl Server {
             return self.closer.end(uid, peer.socket);
         }
         let data = epoll::EventData::new_u64(PEER | self.last_peer);
+        let may_send = !self.listener.no_files || pass_files(&peer.socket, true).is_ok();
         match epoll::add(&self.poll, &peer.socket, data, epoll::EventFlags::IN) {
-            Ok(()) => drop(self.peers.insert(self.last_peer, peer)),
-            Err(_) => self.closer.end(uid, peer.socket),
+            Ok(()) if may_send => drop(self.peers.insert(self.last_peer, peer)),
+            _ => self.closer.end(uid, peer.socket),
         }
     }
 
     /// Takes no peer for a while. The listener would be reported without end.
     fn pause(&mut self) {
-        let _ = epoll::delete(&self.poll, &self.listener);
+        let _ = epoll::delete(&self.poll, &self.listener.socket);
         self.paused = Some(Instant::now());
     }
 

@@ -6,9 +6,11 @@ mod common;
 
 use common::{Daemon, FIRST, as_user, lingering, memory, name, open_to_all};
 use common::{send, signal, soon, try_send};
+use paravane_confine::pass_files;
 use paravane_vbus_client::bus::{ConnectionId, Kind};
 use paravane_vbus_client::protocol::{MAX, Reply, Request, decode, encode, receive};
 use paravane_vbus_client::{Control, Error};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
     socket_with,
@@ -16,6 +18,7 @@ use rustix::net::{
 use rustix::process::Signal;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -118,6 +121,60 @@ fn sockets_that_carry_nothing_lock_nobody_out() {
     as_user(FIRST + 1, || drop(taken(&socket)));
     // Nothing of what was refused is kept.
     assert!(daemon.files() < 120, "{}", daemon.files());
+}
+
+/// Connects and sends a file before the socket was taken. `None`: too many wait to be accepted.
+fn knock_with_file(socket: &Path) -> Option<Result<OwnedFd, Errno>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let one = socket_with(family, kind, flags, None).unwrap();
+    connect(&one, &SocketAddrUnix::new(socket).unwrap()).ok()?;
+    Some(try_send(one.as_fd(), &request(), &[null()]).map(|()| one))
+}
+
+/// A user leaves so many files that its next sockets are refused, and sends a file with each of
+/// them, more than vbusd holds at all.
+#[test]
+fn a_user_with_files_leaves_the_others_their_way() {
+    let Some((daemon, _place, socket)) = daemon() else {
+        return;
+    };
+    if !pass_files(&UnixStream::pair().unwrap().0, true).unwrap() {
+        eprintln!("this kernel is older than Linux 6.16: not tested");
+        return;
+    }
+    let (mut files, _others) = lingering(1);
+    files.extend((0..63).map(|_| null()));
+    let control = as_user(FIRST, || taken(&socket));
+    signal(&daemon, Signal::STOP);
+    send(control.socket(), &request(), &files);
+    drop(files);
+    signal(&daemon, Signal::CONT);
+    soon("it does not take the files", || daemon.files() > 64);
+    let all = as_user(FIRST, || {
+        let (mut sockets, mut knocks) = (Vec::new(), 0);
+        for _ in 0..8000 {
+            match knock_with_file(&socket) {
+                // vbusd may have refused it already.
+                Some(Ok(one)) => sockets.push(one),
+                Some(Err(error)) if error == Errno::PERM => knocks += 1,
+                Some(Err(_)) | None => {}
+            }
+            if knocks + sockets.len() == 1200 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (sockets, knocks)
+    });
+    let outside = socket.clone();
+    assert!(
+        in_time(move || drop(Control::connect(&outside).unwrap().buses().unwrap())),
+        "the administrator waits"
+    );
+    as_user(FIRST + 1, || drop(taken(&socket)));
+    assert!(daemon.files() < 120, "{}", daemon.files());
+    drop((control, all));
 }
 
 /// Answers that wait on a socket, and how many of them have descriptors.
