@@ -4,11 +4,15 @@
 use super::recipe::Recipe;
 use super::tree::Tree;
 use anyhow::{Context, bail};
+use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use paravane_user_io::progress::{Progress, Total, Unit};
+use paravane_user_io::signals::{Interrupted, Signals};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 /// The approximate number of objects of a build from scratch: that of Debian's 6.12 with the
 /// default configuration. Only make knows the exact number, and only at the end.
@@ -151,8 +155,9 @@ impl Tree {
         command
     }
 
-    /// Runs a command and passes every line of its output to `each`.
-    fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    /// Runs a command and passes every line of its output to `each`. A signal to this program ends
+    /// the command first, with all that it has started.
+    pub(crate) fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let path = self.log();
         let complain = || path.display().to_string();
         let mut log = OpenOptions::new()
@@ -161,22 +166,30 @@ impl Tree {
             .with_context(complain)?;
         let errors = log.try_clone().with_context(complain)?;
         let before = log.metadata().with_context(complain)?.len();
+        let signals = Signals::install().context("cannot handle signals")?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()
             .context("cannot run make")?;
-        if let Some(output) = child.stdout.take() {
-            for line in BufReader::new(output).split(b'\n') {
-                let line = line?;
-                log.write_all(&line)
+        let followed = match child.stdout.take() {
+            Some(output) => each_line(output, &signals, |line| {
+                log.write_all(line)
                     .and_then(|()| log.write_all(b"\n"))
                     .with_context(complain)?;
-                each(&String::from_utf8_lossy(&line));
-            }
+                each(&String::from_utf8_lossy(line));
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        if followed.is_err() {
+            // make ends its own children.
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
         }
-        if child.wait()?.success() {
+        let status = child.wait()?;
+        followed?;
+        if status.success() {
             return Ok(());
         }
         let text = fs::read(&path).unwrap_or_default();
@@ -189,6 +202,43 @@ impl Tree {
             first_error(&text),
             path.display()
         )
+    }
+}
+
+/// Passes each line of a command's output to `each`, until the output ends or a signal comes.
+fn each_line(
+    mut output: ChildStdout,
+    signals: &Signals,
+    mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut unread = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        if let Some(signal) = signals.pending() {
+            return Err(Interrupted(signal).into());
+        }
+        if !is_ready(output.as_fd(), PollFlags::IN | PollFlags::HUP) {
+            let mut waits = Waits::default();
+            waits.to_read(output.as_fd());
+            waits.to_read(signals.wake());
+            waits.wait()?;
+            continue;
+        }
+        let count = output.read(&mut buffer)?;
+        unread.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        let mut lines = unread.split(|&byte| byte == b'\n').peekable();
+        let mut rest = Vec::new();
+        while let Some(line) = lines.next() {
+            if lines.peek().is_some() || (count == 0 && !line.is_empty()) {
+                each(line)?;
+            } else {
+                rest = line.to_vec();
+            }
+        }
+        unread = rest;
+        if count == 0 {
+            return Ok(());
+        }
     }
 }
 
@@ -265,6 +315,25 @@ mod tests {
         ] {
             assert_eq!(object(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let script = "printf 'a\\nb'; sleep 0.05; printf 'c\\n\\nlast'";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = Vec::new();
+        let signals = Signals::install().unwrap();
+        each_line(child.stdout.take().unwrap(), &signals, |line| {
+            lines.push(String::from_utf8(line.to_vec()).unwrap());
+            Ok(())
+        })
+        .unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(lines, ["a", "bc", "", "last"]);
     }
 
     #[test]

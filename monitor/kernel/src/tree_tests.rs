@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
+use paravane_user_io::signals::Interrupted;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
+use std::process::Command;
 use std::time::SystemTime;
 
 const PATCH: &[u8] =
@@ -134,4 +138,23 @@ fn a_file_that_a_patch_does_not_find_is_named() {
         .apply(&recipe(&[], &[PATCH]), &Progress::new("testing"))
         .unwrap_err();
     assert!(error.to_string().contains("kernel/a.c"), "{error}");
+}
+
+#[test]
+fn a_signal_ends_what_builds() {
+    let (folder, source) = source();
+    let tree = open(&folder, &source);
+    fs::create_dir_all(tree.object()).unwrap();
+    fs::write(tree.log(), "").unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$; exec sleep 1000"]);
+    let mut pid = None;
+    let result = tree.run(command, &mut |line| {
+        pid = line.parse().ok().and_then(Pid::from_raw);
+        kill_process(getpid(), Signal::TERM).unwrap();
+    });
+    let error = result.unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&Interrupted(15)), "{error:#}");
+    // It has been waited for.
+    assert_eq!(test_kill_process(pid.unwrap()), Err(Errno::SRCH));
 }

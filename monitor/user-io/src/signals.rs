@@ -9,13 +9,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The error of a command that a signal asked to end. The exit code says so; no message is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted by signal {0}")]
 pub struct Interrupted(pub u8);
+
+/// The record of this process, once its handlers are installed.
+static INSTALLED: Mutex<Option<Signals>> = Mutex::new(None);
 
 /// Records the first of SIGINT, SIGTERM and SIGHUP.
 #[derive(Clone, Debug)]
@@ -26,11 +29,22 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers.
+    /// Installs the handlers, the first time. There is one record for the process: what one part of
+    /// it did not wait for any more, the next part finds.
     ///
     /// # Errors
     /// The host gives no socket pair or refuses a handler.
     pub fn install() -> io::Result<Self> {
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signals) = &*installed {
+            return Ok(signals.clone());
+        }
+        let signals = Self::install_handlers()?;
+        *installed = Some(signals.clone());
+        Ok(signals)
+    }
+
+    fn install_handlers() -> io::Result<Self> {
         let seen = Arc::new(AtomicUsize::new(0));
         let (wake, write) = UnixStream::pair()?;
         let again = Arc::new(AtomicBool::new(false));

@@ -7,7 +7,11 @@ use paravane_images::oci::Pull;
 use paravane_machine::spec::{Heuristic, Hypervisor, Init, RomLayer};
 use paravane_vbus_client::bus::Name;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+
+/// The signals that a command may be sent: those of POSIX, not the real-time ones.
+const SIGNALS: RangeInclusive<u8> = 1..=31;
 
 #[derive(Debug, Args)]
 pub struct Run {
@@ -327,9 +331,22 @@ pub struct Kill {
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
-    /// Send this signal to the command instead
-    #[arg(long, short, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=31))]
+    /// Send this signal to the command instead: its number, or its name as in `kill -l`
+    #[arg(long, short, value_name = "SIGNAL", value_parser = signal)]
     pub signal: Option<u8>,
+}
+
+/// Parses the number of a signal from 1 to 31, or its name with or without `SIG`.
+fn signal(text: &str) -> Result<u8, String> {
+    let named = |number: &u8| {
+        let name = signal_hook::low_level::signal_name(i32::from(*number));
+        let upper = text.to_ascii_uppercase();
+        name.is_some_and(|name| name.strip_prefix("SIG") == Some(upper.trim_start_matches("SIG")))
+    };
+    let number = text.parse().ok().filter(|number| SIGNALS.contains(number));
+    number
+        .or_else(|| SIGNALS.into_iter().find(named))
+        .ok_or_else(|| "no signal has this number or name".to_string())
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use paravane_machine::control::{Request, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::text;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use std::fs::OpenOptions;
@@ -109,35 +110,51 @@ pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
         writeln!(out, "{}", serde_json::to_string_pretty(&all?)?).context(OUTPUT)?;
         return Ok(Outcome::Passed);
     }
-    let width = rows
-        .iter()
-        .map(|(machine, _)| machine.name.len())
-        .max()
-        .unwrap_or(0)
-        .max(4);
-    writeln!(out, "{:width$}  {:10}  COMMAND", "NAME", "STATE").context(OUTPUT)?;
-    for (machine, state) in rows {
-        let command = match machine.spec() {
-            Ok(spec) if spec.command.is_empty() => "-".to_string(),
-            Ok(spec) => {
-                let words: Vec<_> = spec
-                    .command
-                    .iter()
-                    .map(|word| word.0.to_string_lossy().into_owned())
-                    .collect();
-                paravane_user_io::text::one_line(&words.join(" "))
-            }
-            Err(error) => format!("({error})"),
-        };
-        let state = match state {
-            State::Created => "created".to_string(),
-            State::Running { .. } => "running".to_string(),
-            State::Exited(code) => format!("exited {code}"),
-            State::Died => "died".to_string(),
-        };
-        writeln!(out, "{:width$}  {state:10}  {command}", machine.name).context(OUTPUT)?;
+    let titles = ["NAME", "STATE", "PORTS", "COMMAND"].map(String::from);
+    let mut table = vec![titles];
+    table.extend(rows.iter().map(|(machine, state)| row(machine, *state)));
+    // The last column needs no width.
+    let widths = [0, 1, 2].map(|column| {
+        let cells = table.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    });
+    let [name_width, state_width, ports_width] = widths;
+    for [name, state, ports, command] in table {
+        writeln!(
+            out,
+            "{name:name_width$}  {state:state_width$}  {ports:ports_width$}  {command}"
+        )
+        .context(OUTPUT)?;
     }
     Ok(Outcome::Passed)
+}
+
+/// The row of a machine in the table of `ps`: its name, state, published ports and command.
+fn row(machine: &Machine, state: State) -> [String; 4] {
+    let or_none = |text: String| if text.is_empty() { "-".into() } else { text };
+    let (ports, command) = match machine.spec() {
+        Ok(spec) => {
+            let words: Vec<_> = spec
+                .command
+                .iter()
+                .map(|word| word.0.to_string_lossy().into_owned())
+                .collect();
+            (spec.publish.join(","), text::one_line(&words.join(" ")))
+        }
+        Err(error) => (String::new(), format!("({error})")),
+    };
+    let state = match state {
+        State::Created => "created".to_string(),
+        State::Running { .. } => "running".to_string(),
+        State::Exited(code) => format!("exited {code}"),
+        State::Died => "died".to_string(),
+    };
+    [
+        machine.name.clone(),
+        state,
+        or_none(ports),
+        or_none(command),
+    ]
 }
 
 /// `inspect`

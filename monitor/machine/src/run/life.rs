@@ -103,7 +103,7 @@ pub enum State {
 pub enum PowerOff {
     /// The end of its command.
     Command(Outcome),
-    /// The end of the machine. If the guest misses the deadline: the signal that asked for the end.
+    /// The end of the machine. If the guest misses the deadline: this signal.
     Machine(u8),
 }
 
@@ -169,7 +169,8 @@ pub enum Finish {
 pub struct Life {
     plan: Plan,
     state: State,
-    /// The signal that asked the command to end, and the deadline.
+    /// The deadline of a command that was asked to end, and the signal that the result names if it
+    /// misses it.
     asked: Option<(u8, Instant)>,
     /// The deadline of the earliest request to end, whatever has become of it.
     wanted: Option<Instant>,
@@ -240,8 +241,8 @@ impl Life {
             Event::CommandEnded(outcome) => self.command_ended(outcome, now),
             Event::AgentLost(why) => self.agent_lost(why, now),
             Event::MachineEnded(end) => self.machine_ended(end),
-            Event::Signal(number) => self.asked_to_end(number, now + GRACE),
-            Event::Stop(time) => self.asked_to_end(SIGTERM, now + time),
+            Event::Signal(number) => self.asked_to_end(number, number, now + GRACE),
+            Event::Stop(time) => self.asked_to_end(SIGTERM, SIGKILL, now + time),
             Event::Kill => {
                 self.want(now + GRACE);
                 self.killed()
@@ -335,19 +336,21 @@ impl Life {
         self.end(finish)
     }
 
-    /// Handles a signal to this program, and `paravane stop`.
-    fn asked_to_end(&mut self, signal: u8, until: Instant) -> Action {
+    /// Handles a signal to this program, and `paravane stop`. `late`: the signal that has ended what
+    /// is still there at the deadline. A signal to this program keeps its name, as with other
+    /// programs; `paravane stop` kills.
+    fn asked_to_end(&mut self, signal: u8, late: u8, until: Instant) -> Action {
         self.want(until);
         match &mut self.state {
             State::Starting { .. } | State::Booting { .. } => {
                 self.end(Finish::Outcome(Outcome::Interrupted(signal)))
             }
             State::Running if !self.plan.command => {
-                self.power_off(PowerOff::Machine(signal), until)
+                self.power_off(PowerOff::Machine(late), until)
             }
             State::Running => {
                 let sooner = self.asked.filter(|(_, before)| *before < until);
-                self.asked = sooner.or(Some((signal, until)));
+                self.asked = sooner.or(Some((late, until)));
                 Action::Signal(signal)
             }
             State::PoweringOff { until: before, .. } => {
@@ -356,7 +359,7 @@ impl Life {
             }
             State::Ending { until: before, .. } => {
                 *before = until.min(*before);
-                self.asked.get_or_insert((signal, until));
+                self.asked.get_or_insert((late, until));
                 Action::None
             }
             State::Ended(_) => Action::None,

@@ -25,6 +25,8 @@ const SYSTEM: Plan = Plan {
 };
 const DONE: Outcome = Outcome::Guest(7);
 const BY_TERM: Finish = Finish::Outcome(Outcome::Interrupted(SIGTERM));
+/// What `paravane stop` has to kill.
+const BY_KILL: Finish = Finish::Outcome(Outcome::Interrupted(SIGKILL));
 
 /// A life, and a clock.
 struct Test {
@@ -142,7 +144,7 @@ fn before_the_command_runs_an_end_is_at_once() {
         for (event, finish) in [
             (Event::Signal(2), Finish::Outcome(Outcome::Interrupted(2))),
             (Event::Stop(seconds(100)), BY_TERM),
-            (Event::Kill, Finish::Outcome(Outcome::Interrupted(SIGKILL))),
+            (Event::Kill, BY_KILL),
         ] {
             let mut test = begin(COMMAND);
             assert_eq!(test.on(event), Action::None);
@@ -209,7 +211,7 @@ fn a_command_is_asked_and_has_its_time() {
 
     let mut test = Test::running(COMMAND);
     assert_eq!(test.on(Event::Stop(seconds(20))), Action::Signal(SIGTERM));
-    test.ends_after(seconds(20), &BY_TERM);
+    test.ends_after(seconds(20), &BY_KILL);
 
     // It ends in time: then its own code counts.
     let mut test = Test::running(COMMAND);
@@ -224,12 +226,12 @@ fn a_command_is_asked_and_has_its_time() {
         for time in times {
             assert_eq!(test.on(Event::Stop(seconds(time))), Action::Signal(SIGTERM));
         }
-        test.ends_after(seconds(5), &BY_TERM);
+        test.ends_after(seconds(5), &BY_KILL);
     }
 
     let mut test = Test::running(COMMAND);
     test.on(Event::Kill);
-    test.ended(&Finish::Outcome(Outcome::Interrupted(SIGKILL)));
+    test.ended(&BY_KILL);
 }
 
 #[test]
@@ -268,9 +270,9 @@ fn a_guest_that_writes_back_is_hurried() {
 
 #[test]
 fn a_machine_without_a_command_powers_off_when_it_is_asked_to_end() {
-    for (event, time) in [
-        (Event::Signal(SIGTERM), GRACE),
-        (Event::Stop(seconds(30)), seconds(30)),
+    for (event, time, late) in [
+        (Event::Signal(SIGTERM), GRACE, BY_TERM),
+        (Event::Stop(seconds(30)), seconds(30), BY_KILL),
     ] {
         let mut test = Test::running(IDLE);
         assert_eq!(test.on(event.clone()), Action::PowerOff);
@@ -279,12 +281,12 @@ fn a_machine_without_a_command_powers_off_when_it_is_asked_to_end() {
 
         let mut test = Test::running(IDLE);
         test.on(event);
-        test.ends_after(time, &BY_TERM);
+        test.ends_after(time, &late);
     }
     let mut test = Test::running(IDLE);
     test.on(Event::Stop(seconds(30)));
     test.on(Event::Kill);
-    test.ended(&Finish::Outcome(Outcome::Interrupted(SIGKILL)));
+    test.ended(&BY_KILL);
 }
 
 #[test]
@@ -298,10 +300,10 @@ fn without_its_agent_a_machine_has_the_time_for_its_own_end() {
     test.ends_after(GRACE, &BY_TERM);
     let mut test = Test::ending(SYSTEM);
     test.on(Event::Stop(seconds(1)));
-    test.ends_after(seconds(1), &BY_TERM);
+    test.ends_after(seconds(1), &BY_KILL);
     let mut test = Test::ending(SYSTEM);
     test.on(Event::Kill);
-    test.ended(&Finish::Outcome(Outcome::Interrupted(SIGKILL)));
+    test.ended(&BY_KILL);
 
     // What asked before counts.
     let mut test = Test::running(Plan {
@@ -310,7 +312,7 @@ fn without_its_agent_a_machine_has_the_time_for_its_own_end() {
     });
     test.on(Event::Stop(seconds(4)));
     test.on(Event::AgentLost("gone".into()));
-    test.ends_after(seconds(4), &BY_TERM);
+    test.ends_after(seconds(4), &BY_KILL);
 }
 
 #[test]
