@@ -80,6 +80,7 @@
 #define PHV_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
 #define PHV_FLAG_ASK 0x2 /* processes may not send signals: a sender of a kick asks the monitor (kick_wanted) */
 #define PHV_FLAG_NO_COSTS 0x4 /* core.costs returns zeros */
+#define PHV_FLAG_NO_POLLS 0x8 /* a vCPU that halts sleeps at once */
 
 /* Bits of phv_vcpu.pending */
 #define PHV_PENDING_IRQ 0x1 /* irr may have a vector */
@@ -290,7 +291,9 @@
 #define PHV_OFF_VCPU_SIGNALS 168
 #define PHV_OFF_VCPU_EVENTS 176
 #define PHV_OFF_VCPU_EVENTS_PAD 180
-#define PHV_OFF_VCPU_RESERVED 184
+#define PHV_OFF_VCPU_POLLS_WON 184
+#define PHV_OFF_VCPU_POLLS_LOST 192
+#define PHV_OFF_VCPU_RESERVED 200
 
 /* struct phv_proc */
 #define PHV_SIZE_PROC 576
@@ -551,7 +554,9 @@ struct phv_vcpu {
 	__u64 signals; /* host signals that the layer handled */
 	__u32 events; /* events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS */
 	__u32 events_pad; /* zero */
-	__u8 reserved[72]; /* zero */
+	__u64 polls_won; /* halts that ended while the vCPU looked for it */
+	__u64 polls_lost; /* halts for which it looked in vain */
+	__u8 reserved[56]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
 _Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
@@ -578,6 +583,8 @@ _Static_assert(offsetof(struct phv_vcpu, host_calls) == PHV_OFF_VCPU_HOST_CALLS,
 _Static_assert(offsetof(struct phv_vcpu, signals) == PHV_OFF_VCPU_SIGNALS, "phv_vcpu.signals");
 _Static_assert(offsetof(struct phv_vcpu, events) == PHV_OFF_VCPU_EVENTS, "phv_vcpu.events");
 _Static_assert(offsetof(struct phv_vcpu, events_pad) == PHV_OFF_VCPU_EVENTS_PAD, "phv_vcpu.events_pad");
+_Static_assert(offsetof(struct phv_vcpu, polls_won) == PHV_OFF_VCPU_POLLS_WON, "phv_vcpu.polls_won");
+_Static_assert(offsetof(struct phv_vcpu, polls_lost) == PHV_OFF_VCPU_POLLS_LOST, "phv_vcpu.polls_lost");
 _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");
 
 /* An address-space process */

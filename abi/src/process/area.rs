@@ -580,8 +580,12 @@ pub struct Vcpu {
     pub events: AtomicU32,
     /// Zero.
     pub events_pad: AtomicU32,
+    /// Halts that ended while the vCPU looked for it.
+    pub polls_won: AtomicU64,
+    /// Halts for which it looked in vain.
+    pub polls_lost: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU8; 72],
+    pub reserved: [AtomicU8; 56],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -611,7 +615,9 @@ const _: () = assert!(offset_of!(Vcpu, host_calls) == 160);
 const _: () = assert!(offset_of!(Vcpu, signals) == 168);
 const _: () = assert!(offset_of!(Vcpu, events) == 176);
 const _: () = assert!(offset_of!(Vcpu, events_pad) == 180);
-const _: () = assert!(offset_of!(Vcpu, reserved) == 184);
+const _: () = assert!(offset_of!(Vcpu, polls_won) == 184);
+const _: () = assert!(offset_of!(Vcpu, polls_lost) == 192);
+const _: () = assert!(offset_of!(Vcpu, reserved) == 200);
 
 /// An address-space process.
 #[repr(C)]

@@ -86,7 +86,9 @@ void vcpu_kick(struct vcpu *v)
 	event(thread_here()->vcpu, PHV_EVENT_KICK, v->number, READ_ONCE(v->s.pending));
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
 		vcpu_woken(v, rdtsc_rough());
-		ring(&v->s.wait_word);
+		/* After its last look it stores 0, executes a fence, and looks for work again. */
+		if (!READ_ONCE(v->polling))
+			ring(&v->s.wait_word);
 		return;
 	}
 	owner = READ_ONCE(v->s.owner);

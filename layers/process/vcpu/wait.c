@@ -12,6 +12,7 @@
 #include "vcpu/guest_clock.h"
 #include "vcpu/idle.h"
 #include "vcpu/irq.h"
+#include "vcpu/poll.h"
 #include "vcpu/slice.h"
 
 static bool something(struct vcpu *v, bool kick, bool enabled)
@@ -29,9 +30,33 @@ static bool something(struct vcpu *v, bool kick, bool enabled)
 /* A sleep that is long enough for trimming processes first, ns. */
 #define SLEEP_LONG 500000000
 
+static void announce(struct vcpu *v)
+{
+	v->run.state = VMI_RUN_HALTED;
+	v->s.state = PHV_VCPU_HALTED;
+	fence();
+	step();
+}
+
+/* Looks for an interrupt for a moment, if that is worth while. */
+static void look(struct vcpu *v)
+{
+	bool won = false;
+
+	if (!poll_begin(v))
+		return;
+	announce(v);
+	do
+		won = something(v, false, true);
+	while (!won && poll_on(v));
+	poll_end(v, won);
+}
+
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
 	u64 deadline, begin, late, trim_at = U64_MAX;
+	bool polls = enabled && !kick && shared->s.vcpu_count > 1;
+	bool slept = false, alarm = false;
 	u32 word;
 
 	v->s.halts++;
@@ -43,16 +68,16 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 	if (enabled && !READ_ONCE(v->s.pending) &&
 	    (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
 		trim_at = idle_trim(v);
+	if (polls)
+		look(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		/* S1 and S2 of host/doorbell.h; something() is S3. */
-		v->run.state = VMI_RUN_HALTED;
-		v->s.state = PHV_VCPU_HALTED;
-		fence();
-		step();
+		announce(v);
 		if (something(v, kick, enabled))
 			break;
 		step();
+		slept = true;
 		deadline = v->s.deadline_ns;
 		if (trim_at < deadline) {
 			if (futex_wait(&v->s.wait_word, word, trim_at) == -HOST_ETIMEDOUT)
@@ -67,9 +92,12 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		 * Whatever woke the vCPU, it wants to run since the deadline, or since the halt if
 		 * that was later.
 		 */
+		alarm = true;
 		late = tsc_at(deadline);
 		vcpu_woken(v, late > begin ? late : begin);
 	}
+	if (polls && slept)
+		poll_learn(v, begin, alarm ? 0 : v->woken);
 	v->s.state = PHV_VCPU_RUNNING;
 	if (!FAULT(RUN_STATE_STAYS_HALTED))
 		v->run.state = VMI_RUN_RUNNING;

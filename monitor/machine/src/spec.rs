@@ -131,6 +131,8 @@ pub enum Heuristic {
     LargePages,
     /// The guest's kernel hears what faults, flushes and traps take
     Costs,
+    /// A vCPU that halts looks for an interrupt of another one before it sleeps
+    HaltPolls,
 }
 
 /// What runs a machine.

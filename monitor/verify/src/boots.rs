@@ -253,6 +253,7 @@ fn on_processes(
             device_place: true,
             large_pages: true,
             costs: true,
+            halt_polls: true,
         })
     })?;
     let time = (deadline, files.timeout);

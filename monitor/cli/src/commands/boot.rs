@@ -58,6 +58,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             device_place: true,
             large_pages: true,
             costs: true,
+            halt_polls: true,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

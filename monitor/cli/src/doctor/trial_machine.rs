@@ -54,6 +54,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             device_place: true,
             large_pages: true,
             costs: true,
+            halt_polls: true,
         })
     })?;
     let deadline = Instant::now() + timeout;

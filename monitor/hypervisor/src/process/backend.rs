@@ -50,6 +50,7 @@ impl Hypervisor for Process {
                 device_place: true,
                 large_pages: true,
                 costs: true,
+                halt_polls: true,
             };
             let mut all = vec![Model::virtio(Rng::default())];
             all.extend(devices()?);

@@ -73,7 +73,8 @@ pub fn fill_flags(
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
         | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK)
-        | flag(!config.costs, ph::PHV_FLAG_NO_COSTS);
+        | flag(!config.costs, ph::PHV_FLAG_NO_COSTS)
+        | flag(!config.halt_polls, ph::PHV_FLAG_NO_POLLS);
     shared
         .header()
         .flags

@@ -19,6 +19,12 @@ pub struct Vcpu {
     pub interrupts: u64,
     /// Waits for an interrupt.
     pub halts: u64,
+    /// Halts that ended while the vCPU looked for an interrupt, without a sleep.
+    #[serde(default)]
+    pub polls_won: u64,
+    /// Halts for which it looked in vain.
+    #[serde(default)]
+    pub polls_lost: u64,
     /// Pages mapped.
     pub fills: u64,
     /// Flushes.
@@ -52,6 +58,8 @@ pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
             syscalls_trapped: field(&words.syscalls_trapped),
             interrupts: field(&words.interrupts),
             halts: field(&words.halts),
+            polls_won: field(&words.polls_won),
+            polls_lost: field(&words.polls_lost),
             fills: field(&words.fills),
             flushes: field(&words.flushes),
             switches: field(&words.switches),

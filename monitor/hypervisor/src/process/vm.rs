@@ -78,6 +78,8 @@ pub struct Config<'a> {
     pub large_pages: bool,
     /// The layer tells the kernel what faults, flushes and traps take (`core.costs`).
     pub costs: bool,
+    /// A vCPU that halts may look for interrupts of others before it sleeps.
+    pub halt_polls: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the

@@ -301,6 +301,7 @@ impl Machine {
             device_place: self.spec.uses(Heuristic::DevicePlace),
             large_pages: self.spec.uses(Heuristic::LargePages),
             costs: self.spec.uses(Heuristic::Costs),
+            halt_polls: self.spec.uses(Heuristic::HaltPolls),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = process::Vm::prepare(&config, devices).context(START)?;

@@ -117,7 +117,7 @@ pub struct Increase {
 /// What vCPUs count: the name, whether it is a kind of exit, what it is, its value.
 type Row = (&'static str, bool, &'static str, fn(&VcpuFigures) -> u64);
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 15] = [
     (
         "fault_hidden",
         true,
@@ -146,6 +146,15 @@ const ROWS: [Row; 13] = [
         "an access that the monitor served (KVM)",
         |v| v.to_monitor,
     ),
+    (
+        "polls_won",
+        false,
+        "halts that ended without a sleep",
+        |v| v.polls_won,
+    ),
+    ("polls_lost", false, "halts that looked in vain", |v| {
+        v.polls_lost
+    }),
     ("fills", false, "pages mapped", |v| v.fills),
     ("flushes", false, "flushes of mappings", |v| v.flushes),
     (

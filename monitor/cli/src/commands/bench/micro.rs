@@ -223,6 +223,7 @@ impl Bench<'_> {
             device_place: true,
             large_pages: true,
             costs: true,
+            halt_polls: true,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! vCPUs that look for an interrupt of another one before they sleep (`vcpu/poll.c` of the layer):
+//! they win where two programs answer each other, and stop where that wins nothing.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::{Worker, sum};
+use paravane_tests::{linux, source_root};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// A machine of two vCPUs, in which each line is the arguments of `answers`.
+fn machine(options: &[&str]) -> Worker {
+    let script =
+        "while read times; do if [ \"$times\" ]; then /x/answers $times; else echo; fi; done";
+    Worker::start(None, script, |folder| {
+        linux::compile(
+            &source_root().join("tests/guest/answers"),
+            &folder.join("answers"),
+        );
+        let volume = format!("{}:/x:ro", folder.display());
+        let options = [&["--cpus", "2", "--volume", &volume], options].concat();
+        options.into_iter().map(String::from).collect()
+    })
+}
+
+/// What a piece of work costs: halts, looks that won, and those in vain.
+fn costs(machine: &mut Worker, line: &str) -> [u64; 3] {
+    let figures = |machine: &Worker| {
+        let stat = machine.stat();
+        ["halts", "polls_won", "polls_lost"].map(|field| sum(&stat, field))
+    };
+    let before = figures(machine);
+    assert_eq!(machine.tell(line), "done\n");
+    let after = figures(machine);
+    [0, 1, 2].map(|i| after[i] - before[i])
+}
+
+fn has_two_cpus() -> bool {
+    let two = sched_getaffinity(None).unwrap().count() > 1;
+    if !two {
+        eprintln!("skipped: one CPU");
+    }
+    two
+}
+
+/// On a busy host other programs may have a CPU for long, so one round need not decide.
+#[test]
+fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut machine = machine(&[]);
+    let wins = (0..20).any(|_| {
+        let [_, won, _] = costs(&mut machine, "1000 10");
+        won >= 100
+    });
+    assert!(wins);
+    // Each byte takes longer than the longest look.
+    let [halts, _, lost] = costs(&mut machine, "200 1000");
+    assert!(lost * 5 < halts, "{lost} looks in vain of {halts} halts");
+    machine.end();
+}
+
+#[test]
+fn without_the_heuristic_nobody_looks() {
+    let mut machine = machine(&["--without", "halt-polls"]);
+    let [_, won, lost] = costs(&mut machine, "1000 10");
+    assert_eq!((won, lost), (0, 0));
+    machine.end();
+}
+
+/// Both vCPUs have the same CPU: one that looks keeps the other from answering.
+#[test]
+fn on_one_cpu_nobody_looks() {
+    let before = sched_getaffinity(None).unwrap();
+    let cpu = (0..CpuSet::MAX_CPU)
+        .find(|&cpu| before.is_set(cpu))
+        .unwrap();
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).unwrap();
+    let mut machine = machine(&[]);
+    let [_, won, lost] = costs(&mut machine, "1000 10");
+    assert_eq!((won, lost), (0, 0));
+    machine.end();
+    sched_setaffinity(None, &before).unwrap();
+}
