@@ -157,7 +157,11 @@ impl Tree {
 
     /// Runs a command and passes every line of its output to `each`. A signal to this program ends
     /// the command first, with all that it has started.
-    pub(crate) fn run(&self, mut command: Command, each: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    pub(crate) fn run(
+        &self,
+        mut command: Command,
+        each: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
         let path = self.log();
         let complain = || path.display().to_string();
         let mut log = OpenOptions::new()

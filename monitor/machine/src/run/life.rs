@@ -336,18 +336,15 @@ impl Life {
         self.end(finish)
     }
 
-    /// Handles a signal to this program, and `paravane stop`. `late`: the signal that has ended what
-    /// is still there at the deadline. A signal to this program keeps its name, as with other
-    /// programs; `paravane stop` kills.
+    /// Handles a signal to this program, and `paravane stop`. `late`: the signal of the result if
+    /// the deadline passes. A signal to this program keeps its name; `paravane stop` kills.
     fn asked_to_end(&mut self, signal: u8, late: u8, until: Instant) -> Action {
         self.want(until);
         match &mut self.state {
             State::Starting { .. } | State::Booting { .. } => {
                 self.end(Finish::Outcome(Outcome::Interrupted(signal)))
             }
-            State::Running if !self.plan.command => {
-                self.power_off(PowerOff::Machine(late), until)
-            }
+            State::Running if !self.plan.command => self.power_off(PowerOff::Machine(late), until),
             State::Running => {
                 let sooner = self.asked.filter(|(_, before)| *before < until);
                 self.asked = sooner.or(Some((late, until)));
