@@ -7,6 +7,10 @@
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, source_root};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::{Mutex, PoisonError};
+
+/// Machines beside one another take the CPUs that a look would need.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A machine of two vCPUs, in which each line is the arguments of `answers`.
 fn machine(options: &[&str]) -> Worker {
@@ -46,6 +50,7 @@ fn has_two_cpus() -> bool {
 /// On a busy host other programs may have a CPU for long, so one round need not decide.
 #[test]
 fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !has_two_cpus() {
         return;
     }
@@ -63,6 +68,7 @@ fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
 
 #[test]
 fn without_the_heuristic_nobody_looks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut machine = machine(&["--without", "halt-polls"]);
     let [_, won, lost] = costs(&mut machine, "1000 10");
     assert_eq!((won, lost), (0, 0));
@@ -72,6 +78,7 @@ fn without_the_heuristic_nobody_looks() {
 /// Both vCPUs have the same CPU: one that looks keeps the other from answering.
 #[test]
 fn on_one_cpu_nobody_looks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU)
         .find(|&cpu| before.is_set(cpu))
