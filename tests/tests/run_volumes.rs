@@ -8,7 +8,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A folder with the program that tries all ways, and one that the guest may write to.
@@ -381,4 +381,64 @@ fn reading_ahead_is_bounded() {
     println!("2 MiB in order: {ordered} KiB; {READS} pages: {scattered} KiB");
     assert!((2048 + 512..=2 * 2048).contains(&ordered), "{ordered}");
     assert!(scattered <= READS * 4 + 256, "{scattered}");
+}
+
+/// The monitor has a descriptor for each file that the guest knows. Where it may have few, the
+/// guest forgets what it does not use.
+#[test]
+fn a_folder_may_have_more_files_than_the_monitor_may_open() {
+    const FILES: usize = 1500;
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..FILES {
+        let path = folder.path().join(format!("d{}", number % 7));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join(number.to_string()), format!("{number}\n")).unwrap();
+    }
+    let volume = format!("{}:/w", folder.path().display());
+    let script = "cd /w; find . -type f | wc -l; cat */* | sort -n | uniq | wc -l
+        i=0; while [ $i -lt 300 ]; do echo $i >new$i || exit 1; i=$((i + 1)); done
+        cat new* | wc -l; find . -type f | xargs ls -l | wc -l; rm new*; ls | wc -l";
+    let whole = vm::command(["--volume", &volume, "--", "sh", "-c", script]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 500 && exec \"$@\"", "sh"]);
+    command.arg(whole.get_program()).args(whole.get_args());
+    for (name, value) in whole.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let run = program::finish(&mut command);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.stdout, "1500\n1500\n300\n1800\n7\n");
+}
+
+/// A folder of which this user may read the names, and nothing else.
+#[test]
+fn names_are_listed_where_nothing_can_be_looked_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = folder.path().join("names");
+    fs::create_dir(&names).unwrap();
+    for name in ["one", "two"] {
+        fs::write(names.join(name), "").unwrap();
+    }
+    fs::set_permissions(&names, Permissions::from_mode(0o444)).unwrap();
+    let volume = format!("{}:/w:ro", folder.path().display());
+    let whole = vm::command(["--volume", &volume, "--", "ls", "/w/names"]);
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        let rights = "-dac_override,-dac_read_search";
+        command.args(["--bounding-set", rights, "--inh-caps", rights]);
+        command.arg(whole.get_program());
+        command
+    } else {
+        Command::new(whole.get_program())
+    };
+    command.args(whole.get_args());
+    for (name, value) in whole.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let run = program::finish(&mut command);
+    fs::set_permissions(&names, Permissions::from_mode(0o755)).unwrap();
+    for name in ["one", "two"] {
+        let refused = format!("/w/names/{name}: Permission denied\n");
+        assert!(run.stderr.contains(&refused), "{run:?}");
+    }
 }

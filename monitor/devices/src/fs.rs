@@ -13,6 +13,7 @@ mod folder;
 mod listing;
 mod masked;
 mod mounts;
+mod names;
 mod notify;
 mod open_files;
 mod place;

@@ -322,25 +322,6 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_however_they_come() {
-        let script = "printf 'a\\nb'; sleep 0.05; printf 'c\\n\\nlast'";
-        let mut child = Command::new("sh")
-            .args(["-c", script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = Vec::new();
-        let signals = Signals::install().unwrap();
-        each_line(child.stdout.take().unwrap(), &signals, |line| {
-            lines.push(String::from_utf8(line.to_vec()).unwrap());
-            Ok(())
-        })
-        .unwrap();
-        assert!(child.wait().unwrap().success());
-        assert_eq!(lines, ["a", "bc", "", "last"]);
-    }
-
-    #[test]
     fn the_first_error_is_the_one_to_show() {
         let log = "  CC      a.o\na.c:1:2: error: no such thing\nmake[3]: *** [a.o] Error 1\n\
                    make: *** [sub-make] Error 2\n";

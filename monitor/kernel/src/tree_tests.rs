@@ -140,16 +140,27 @@ fn a_file_that_a_patch_does_not_find_is_named() {
     assert!(error.to_string().contains("kernel/a.c"), "{error}");
 }
 
+/// One test, because a signal is there for the whole process.
 #[test]
-fn a_signal_ends_what_builds() {
+fn lines_are_whole_and_a_signal_ends_what_builds() {
     let (folder, source) = source();
     let tree = open(&folder, &source);
     fs::create_dir_all(tree.object()).unwrap();
     fs::write(tree.log(), "").unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", "echo $$; exec sleep 1000"]);
+    let shell = |script| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    };
+
+    let mut lines = Vec::new();
+    let parts = shell("printf 'a\\nb'; sleep 0.05; printf 'c\\n\\nlast'");
+    tree.run(parts, &mut |line| lines.push(line.to_string()))
+        .unwrap();
+    assert_eq!(lines, ["a", "bc", "", "last"]);
+
     let mut pid = None;
-    let result = tree.run(command, &mut |line| {
+    let result = tree.run(shell("echo $$; exec sleep 1000"), &mut |line| {
         pid = line.parse().ok().and_then(Pid::from_raw);
         kill_process(getpid(), Signal::TERM).unwrap();
     });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations of a shared folder ([`Folder`]).
 
-use super::super::place;
+use super::super::{names, place};
 use super::{Cache, Folder, PLAIN, Part, given};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::BackendFileSystem;
@@ -309,7 +309,7 @@ impl FileSystem for Folder {
         let watched = self.watched(inode);
         self.list(ctx, inode, handle, offset, |handle| {
             let mut part = Part::default();
-            let mut add = |listed: DirEntry<'_>, entry: Entry| {
+            let mut known = |listed: DirEntry<'_>, entry: Entry| {
                 let offset = listed.offset;
                 let inode = entry.inode;
                 let added = add(listed, self.complete(watched, entry)?)?;
@@ -320,8 +320,24 @@ impl FileSystem for Folder {
                 }
                 Ok(added)
             };
-            self.inner
-                .readdirplus(ctx, inode, handle, size, offset, &mut add)?;
+            let done = self
+                .inner
+                .readdirplus(ctx, inode, handle, size, offset, &mut known);
+            if part.position.is_some() || part.more {
+                return done.map(|()| part);
+            }
+            // The list is at its end, or the next entry cannot be looked up.
+            let attr = self.inner.getattr(ctx, inode, None)?.0;
+            let mut name = |listed: DirEntry<'_>, entry: Entry| {
+                let offset = listed.offset;
+                let added = add(listed, entry)?;
+                part.add(added, offset);
+                Ok(added)
+            };
+            let folder = self.open_passed(inode)?;
+            // Files are kept open there, and descriptors may be short.
+            self.open.close(inode);
+            names::list(&folder, offset, attr, &mut name)?;
             Ok(part)
         })
     }

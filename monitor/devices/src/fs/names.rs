@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The names of a folder in which nothing can be looked up.
+//!
+//! The crate looks each entry of a list up. Where that fails, because this user may not or has no
+//! descriptor left, its list ends: without an error if nothing but `.` and `..` came before. A
+//! guest would take the folder for empty.
+
+use fuse_backend_rs::abi::fuse_abi::stat64;
+use fuse_backend_rs::api::filesystem::{DirEntry, Entry};
+use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Enough bytes for many entries of the host's list, and for the longest name.
+const BUFFER: usize = 4096;
+
+/// An entry of which only the name is known: the guest looks it up when it needs more. Nothing
+/// reads these attributes.
+fn unknown(attr: stat64) -> Entry {
+    Entry {
+        inode: 0,
+        generation: 0,
+        attr,
+        attr_flags: 0,
+        attr_timeout: Duration::ZERO,
+        entry_timeout: Duration::ZERO,
+    }
+}
+
+/// Passes the names of a folder from a position on to `add`, until that has no room and returns 0.
+/// `attr`: any attributes.
+///
+/// # Errors
+/// The host does not read the folder, or that of `add`.
+pub fn list(
+    folder: &File,
+    position: u64,
+    attr: stat64,
+    add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
+) -> io::Result<()> {
+    seek(folder, SeekFrom::Start(position))?;
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(folder, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let listed = DirEntry {
+            ino: entry.ino(),
+            offset: entry.next_entry_cookie(),
+            type_: kind(entry.file_type()),
+            name,
+        };
+        if add(listed, unknown(attr))? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The type as in `struct linux_dirent64`.
+fn kind(of: FileType) -> u32 {
+    u32::from(match of {
+        FileType::RegularFile => libc::DT_REG,
+        FileType::Directory => libc::DT_DIR,
+        FileType::Symlink => libc::DT_LNK,
+        FileType::Fifo => libc::DT_FIFO,
+        FileType::Socket => libc::DT_SOCK,
+        FileType::CharacterDevice => libc::DT_CHR,
+        FileType::BlockDevice => libc::DT_BLK,
+        FileType::Unknown => libc::DT_UNKNOWN,
+    })
+}
