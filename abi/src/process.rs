@@ -132,7 +132,7 @@ pub const PHV_FLAG_DEBUGGABLE: u64 = 0x1;
 pub const PHV_FLAG_ASK: u64 = 0x2;
 /// Core.costs returns zeros.
 pub const PHV_FLAG_NO_COSTS: u64 = 0x4;
-/// A vCPU that halts sleeps at once.
+/// No halt polling.
 pub const PHV_FLAG_NO_POLLS: u64 = 0x8;
 
 // Bits of phv_vcpu.pending

@@ -12,6 +12,7 @@ pub mod hostile;
 pub mod kvm_host;
 pub mod life;
 pub mod linux;
+pub mod one_cpu;
 pub mod planted;
 pub mod program;
 pub mod ptrace;

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::worker::Worker;
 use paravane_tests::{program, vm};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_getaffinity;
 use std::fs::{self, File};
 
 /// `alone`: single reads, for which the vCPU waits. `beside`: the same while each vCPU has other
@@ -82,20 +83,13 @@ fn without_the_heuristic_it_follows_nobody() {
 
 #[test]
 fn on_one_cpu_it_stays_there() {
-    let before = sched_getaffinity(None).unwrap();
-    let cpu = (0..CpuSet::MAX_CPU)
-        .find(|&cpu| before.is_set(cpu))
-        .unwrap();
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).unwrap();
+    let _one = OneCpu::take();
     let mut machine = machine(&[]);
     for what in ["alone", "beside", "alone"] {
         machine.tell(what);
         assert_eq!(cpus_of_disk(&machine), 1);
     }
     machine.end();
-    sched_setaffinity(None, &before).unwrap();
 }
 
 /// An interrupt goes to the vCPU that asked last. If that one has gone, another gets it.

@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, source_root};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_getaffinity;
 use std::sync::{Mutex, PoisonError};
 
 /// Machines beside one another take the CPUs that a look would need.
@@ -79,16 +80,9 @@ fn without_the_heuristic_nobody_looks() {
 #[test]
 fn on_one_cpu_nobody_looks() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = sched_getaffinity(None).unwrap();
-    let cpu = (0..CpuSet::MAX_CPU)
-        .find(|&cpu| before.is_set(cpu))
-        .unwrap();
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).unwrap();
+    let _one = OneCpu::take();
     let mut machine = machine(&[]);
     let [_, won, lost] = costs(&mut machine, "1000 10");
     assert_eq!((won, lost), (0, 0));
     machine.end();
-    sched_setaffinity(None, &before).unwrap();
 }

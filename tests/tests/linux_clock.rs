@@ -234,7 +234,7 @@ fn time_is_right_where_processors_are_short() {
     let (always, at_times) = if std::env::var_os(LONG).is_some() {
         (600, 120)
     } else {
-        // One look at /proc/stat that comes late is 70 ms.
+        // One tick that comes late must be less than the limit.
         (8, 16)
     };
     let folder = tempfile::tempdir().unwrap();

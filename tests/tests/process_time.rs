@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
+use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One machine at a time: they measure time.
@@ -38,17 +38,6 @@ fn a_clock_that_is_corrected_is_followed() {
         Some(true),
         "{run:?}"
     );
-}
-
-/// All that this thread starts shares one processor. Otherwise there may be an idle one.
-fn share_one_processor() {
-    let allowed = sched_getaffinity(None).unwrap();
-    let first = (0..CpuSet::MAX_CPU)
-        .find(|&cpu| allowed.is_set(cpu))
-        .unwrap();
-    let mut one = CpuSet::new();
-    one.set(first);
-    sched_setaffinity(None, &one).unwrap();
 }
 
 /// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
@@ -84,7 +73,7 @@ fn a_step_of_the_wall_clock_is_reported_once() {
 #[test]
 fn stolen_time_is_seen_by_all() {
     let _alone = alone();
-    share_one_processor();
+    let _one = OneCpu::take();
     with_and_without_faults("time_steal", "lock.run_state.stolen", |words| {
         let _others = Busy::start(2);
         run(&[words, &["--append", "steal"]].concat())
@@ -111,7 +100,7 @@ fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
 #[test]
 fn a_yield_passes_the_processor() {
     let _alone = alone();
-    share_one_processor();
+    let _one = OneCpu::take();
     with_and_without_faults("time_yield", "lock.yield.shared_processor", |words| {
         run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
     });
@@ -122,7 +111,7 @@ fn a_yield_passes_the_processor() {
 #[test]
 fn waiting_for_a_processor_is_stolen_time() {
     let _alone = alone();
-    share_one_processor();
+    let _one = OneCpu::take();
     let _others = Busy::start(2);
     let run = run(&[
         "--filter",
@@ -142,7 +131,7 @@ fn waiting_for_a_processor_is_stolen_time() {
 #[test]
 fn an_alarm_on_available_time_waits_for_it() {
     let _alone = alone();
-    share_one_processor();
+    let _one = OneCpu::take();
     let _others = Busy::start(2);
     let test = "time.set_alarm.available_is_not_real";
     with_and_without_faults("time_available", test, |words| {
@@ -154,7 +143,7 @@ fn an_alarm_on_available_time_waits_for_it() {
 #[test]
 fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {
     let _alone = alone();
-    share_one_processor();
+    let _one = OneCpu::take();
     let test = "lock.preempted.shared_processor";
     with_and_without_faults("time_preempted", test, |words| {
         run(&[words, &["--cpus", "2", "--append", "shared"]].concat())

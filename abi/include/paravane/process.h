@@ -80,7 +80,7 @@
 #define PHV_FLAG_DEBUGGABLE 0x1 /* processes stay dumpable */
 #define PHV_FLAG_ASK 0x2 /* processes may not send signals: a sender of a kick asks the monitor (kick_wanted) */
 #define PHV_FLAG_NO_COSTS 0x4 /* core.costs returns zeros */
-#define PHV_FLAG_NO_POLLS 0x8 /* a vCPU that halts sleeps at once */
+#define PHV_FLAG_NO_POLLS 0x8 /* no halt polling */
 
 /* Bits of phv_vcpu.pending */
 #define PHV_PENDING_IRQ 0x1 /* irr may have a vector */
@@ -554,8 +554,8 @@ struct phv_vcpu {
 	__u64 signals; /* host signals that the layer handled */
 	__u32 events; /* events so far, modulo 2^32. The next event goes to this number modulo PHV_EVENTS */
 	__u32 events_pad; /* zero */
-	__u64 polls_won; /* halts that ended while the vCPU looked for it */
-	__u64 polls_lost; /* halts for which it looked in vain */
+	__u64 polls_won; /* halts that polling ended, without a sleep */
+	__u64 polls_lost; /* halts that polled in vain */
 	__u8 reserved[56]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");

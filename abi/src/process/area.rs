@@ -580,9 +580,9 @@ pub struct Vcpu {
     pub events: AtomicU32,
     /// Zero.
     pub events_pad: AtomicU32,
-    /// Halts that ended while the vCPU looked for it.
+    /// Halts that polling ended, without a sleep.
     pub polls_won: AtomicU64,
-    /// Halts for which it looked in vain.
+    /// Halts that polled in vain.
     pub polls_lost: AtomicU64,
     /// Zero.
     pub reserved: [AtomicU8; 56],

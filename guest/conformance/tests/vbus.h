@@ -75,7 +75,7 @@ u32 bus_call(struct bus_link *link, u32 call, u32 length);
 bool bus_kick(struct bus_link *link, struct bus_queue *queue);
 /* Posts a buffer of the caller's. The device is not notified. */
 void bus_post(struct bus_queue *queue, u64 gpa, u32 length, u32 flags);
-/* Posts an empty buffer of so many bytes. */
+/* Posts an empty buffer of `length` bytes. */
 void bus_offer(struct bus_link *link, u32 length);
 /* Sends a packet with these flags. A copy is made. */
 void bus_send(struct bus_link *link, const void *packet, u32 length, u32 flags);

@@ -45,7 +45,7 @@ static void stop(void)
 	bus_end(&disk.bus);
 }
 
-/* A request with so many bytes of data, in two buffers where it can be. Returns its status. */
+/* A request with `bytes` of data, in two buffers if more than a sector. Returns its status. */
 static u32 ask(u32 operation, u64 sector, u32 sectors, u32 bytes)
 {
 	struct bus_queue *tx = &disk.link.tx;

@@ -125,7 +125,7 @@ TEST(bus_drops, "bus.ethernet.drops", 1, 0, LINE_NOTIFY)
 	CHECK(!bus_receive(&b->link, &got));
 	send(a, a->address, b->address, 60, 4);
 	expect(b, a->address, b->address, 60, 4);
-	/* Without a buffer a frame is lost, and nobody waits. */
+	/* Without a buffer a frame is lost, and its sender does not wait. */
 	send(a, a->address, b->address, 60, 5);
 	bus_drain(&a->link);
 	bus_offer(&b->link, BUS_PACKET);

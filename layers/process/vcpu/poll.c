@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
+ * Halt polling.
+ *
  * Two programs that answer each other on two vCPUs sleep and wake in turn. Each wake costs the
  * sender a host call and the sleeper the start of an idle processor, which together take longer
  * than what many programs do in between. A vCPU that looks for a moment before it sleeps saves
@@ -107,7 +109,7 @@ void poll_end(struct vcpu *v, bool won)
 	}
 	if (won) {
 		v->s.polls_won++;
-		v->poll_backoff -= at_most(v->poll_backoff / 16, v->poll_backoff);
+		v->poll_backoff -= v->poll_backoff / 16;
 	} else {
 		v->s.polls_lost++;
 	}

@@ -29,8 +29,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers, the first time. There is one record for the process: what one part of
-    /// it did not wait for any more, the next part finds.
+    /// Installs the handlers, the first time. The process has one record: a
+    /// signal that one part of it did not look for is found by the next.
     ///
     /// # Errors
     /// The host gives no socket pair or refuses a handler.

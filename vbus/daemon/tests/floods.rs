@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use std::fs;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -79,12 +80,28 @@ fn null() -> OwnedFd {
     fs::File::open("/dev/null").unwrap().into()
 }
 
-/// Connects and leaves at once. False: too many wait to be accepted.
-fn knock(socket: &Path) -> bool {
+/// Connects. `None`: too many wait to be accepted.
+fn knock(socket: &Path) -> Option<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let one = socket_with(family, kind, flags, None).unwrap();
-    connect(&one, &SocketAddrUnix::new(socket).unwrap()).is_ok()
+    connect(&one, &SocketAddrUnix::new(socket).unwrap()).ok()?;
+    Some(one)
+}
+
+/// A user has vbusd hold 64 files, of which the first takes long to close. Returns the user's
+/// socket, and the other end of that file.
+fn hold_files(daemon: &Daemon, socket: &Path) -> (Control, Vec<TcpStream>) {
+    let (mut files, others) = lingering(1);
+    files.extend((0..63).map(|_| null()));
+    let control = as_user(FIRST, || taken(socket));
+    // vbusd has the last copies when the close begins.
+    signal(daemon, Signal::STOP);
+    send(control.socket(), &request(), &files);
+    drop(files);
+    signal(daemon, Signal::CONT);
+    soon("it does not take the files", || daemon.files() > 64);
+    (control, others)
 }
 
 /// A user leaves so many files that the next sockets are refused, and goes on to connect.
@@ -93,19 +110,11 @@ fn sockets_that_carry_nothing_lock_nobody_out() {
     let Some((daemon, _place, socket)) = daemon() else {
         return;
     };
-    let (mut files, _others) = lingering(1);
-    files.extend((0..63).map(|_| null()));
-    let control = as_user(FIRST, || taken(&socket));
-    // vbusd has the last copies when the close begins.
-    signal(&daemon, Signal::STOP);
-    send(control.socket(), &request(), &files);
-    drop(files);
-    signal(&daemon, Signal::CONT);
-    soon("it does not take the files", || daemon.files() > 64);
+    let (control, _others) = hold_files(&daemon, &socket);
     as_user(FIRST, || {
         let mut knocks = 0;
         for _ in 0..8000 {
-            knocks += usize::from(knock(&socket));
+            knocks += usize::from(knock(&socket).is_some());
             if knocks == 1200 {
                 break;
             }
@@ -123,15 +132,6 @@ fn sockets_that_carry_nothing_lock_nobody_out() {
     assert!(daemon.files() < 120, "{}", daemon.files());
 }
 
-/// Connects and sends a file before the socket was taken. `None`: too many wait to be accepted.
-fn knock_with_file(socket: &Path) -> Option<Result<OwnedFd, Errno>> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let one = socket_with(family, kind, flags, None).unwrap();
-    connect(&one, &SocketAddrUnix::new(socket).unwrap()).ok()?;
-    Some(try_send(one.as_fd(), &request(), &[null()]).map(|()| one))
-}
-
 /// A user leaves so many files that its next sockets are refused, and sends a file with each of
 /// them, more than vbusd holds at all.
 #[test]
@@ -143,18 +143,13 @@ fn a_user_with_files_leaves_the_others_their_way() {
         eprintln!("this kernel is older than Linux 6.16: not tested");
         return;
     }
-    let (mut files, _others) = lingering(1);
-    files.extend((0..63).map(|_| null()));
-    let control = as_user(FIRST, || taken(&socket));
-    signal(&daemon, Signal::STOP);
-    send(control.socket(), &request(), &files);
-    drop(files);
-    signal(&daemon, Signal::CONT);
-    soon("it does not take the files", || daemon.files() > 64);
+    let (control, _others) = hold_files(&daemon, &socket);
     let all = as_user(FIRST, || {
         let (mut sockets, mut knocks) = (Vec::new(), 0);
         for _ in 0..8000 {
-            match knock_with_file(&socket) {
+            let sent = knock(&socket)
+                .map(|one| try_send(one.as_fd(), &request(), &[null()]).map(|()| one));
+            match sent {
                 // vbusd may have refused it already.
                 Some(Ok(one)) => sockets.push(one),
                 Some(Err(error)) if error == Errno::PERM => knocks += 1,
