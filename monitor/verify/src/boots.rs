@@ -11,8 +11,7 @@ use paravane_kernel::digest;
 use paravane_machine::initramfs::Initramfs;
 use paravane_machine::root::busybox::Busybox;
 use paravane_user_io::signals::Signals;
-use paravane_user_io::text;
-use paravane_user_io::text::hex;
+use paravane_user_io::text::{self, hex};
 use paravane_user_io::worker::{self, Limit};
 use paravane_vmlinux::elf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +24,8 @@ const MEMORY_MIB: u32 = 256;
 const NUMBERS: u32 = 5000;
 /// Console lines that are kept for messages.
 const KEPT_LINES: usize = 8;
+/// Console lines that are kept from the first fault of the kernel on: its registers and its stack.
+const FAULT_LINES: usize = 80;
 
 /// The first program. Lines that report a result begin with `verify`.
 const INIT: &str = r#"#!/bin/sh
@@ -346,6 +347,13 @@ fn watch(
 struct Report {
     said: Vec<(String, String)>,
     lines: Vec<String>,
+    fault: Vec<String>,
+}
+
+/// Whether a line begins a report of a fault in the kernel.
+fn begins_fault(line: &str) -> bool {
+    const WORDS: [&str; 5] = ["BUG: ", "Oops: ", "WARNING: ", "Kernel panic", "rcu: INFO"];
+    WORDS.iter().any(|word| line.contains(word))
 }
 
 impl Report {
@@ -354,6 +362,10 @@ impl Report {
             let (what, value) = said.split_once(' ').unwrap_or((said, ""));
             self.said.push((what.to_string(), value.trim().to_string()));
         } else if !line.trim().is_empty() {
+            let faulty = !self.fault.is_empty() || begins_fault(&line);
+            if faulty && self.fault.len() < FAULT_LINES {
+                self.fault.push(line.clone());
+            }
             if self.lines.len() == KEPT_LINES {
                 self.lines.remove(0);
             }
@@ -362,12 +374,14 @@ impl Report {
     }
 
     fn last(&self) -> String {
-        let mut text = String::from("its last lines: ");
-        if self.lines.is_empty() {
-            text.push_str("none");
+        let (what, lines) = match self.fault.is_empty() {
+            true => ("its last lines: ", &self.lines),
+            false => ("its fault: ", &self.fault),
+        };
+        match lines.is_empty() {
+            true => format!("{what}none"),
+            false => format!("{what}{}", lines.join(" | ")),
         }
-        let _ = write!(text, "{}", self.lines.join(" | "));
-        text
     }
 
     fn check(&self, place: Place<'_>, build_id: Option<&str>) -> anyhow::Result<()> {
@@ -466,5 +480,20 @@ mod tests {
         let mut unfinished = report(None);
         unfinished.said.pop();
         assert!(unfinished.check(place, Some("ab01")).is_err());
+    }
+
+    #[test]
+    fn a_fault_is_kept_from_its_beginning() {
+        let mut report = Report::default();
+        let mut lines = vec!["booting".to_string(), "BUG: the first".to_string()];
+        lines.extend((0..200).map(|n| format!("stack {n}")));
+        lines.into_iter().for_each(|line| report.line(line));
+        let last = report.last();
+        assert!(last.starts_with("its fault: BUG: the first | stack 0"));
+        assert!(last.ends_with(&format!("stack {}", FAULT_LINES - 2)));
+        // Without one, the end is kept.
+        let mut report = Report::default();
+        (0..200).for_each(|n| report.line(format!("line {n}")));
+        assert!(report.last().ends_with("line 199"));
     }
 }
