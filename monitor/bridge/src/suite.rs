@@ -10,6 +10,7 @@ use anyhow::Context;
 use paravane_devices::blk;
 use paravane_vbus::{Name, devices};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -41,7 +42,10 @@ pub fn suite() -> anyhow::Result<Vec<paravane_devices::Model>> {
 }
 
 fn consoles(folder: &Path) -> std::io::Result<(Console, Console)> {
-    let [one, other] = ["one", "other"].map(|name| folder.join(name));
+    // The address of a socket has room for 107 bytes, and the folder's path may be longer.
+    let folder = File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    let [one, other] = ["one", "other"].map(|name| short.join(name));
     let listener = UnixListener::bind(&one)?;
     let client = UnixStream::connect(&one)?;
     let other = Console::new(UnixListener::bind(&other)?)?.with_client(client)?;
@@ -56,4 +60,16 @@ fn disk(folder: &Path) -> anyhow::Result<Disk> {
         blk::Disk::open(&path, blk::Mode::Write)?,
         "suite",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_temporary_folder_may_have_a_long_path() {
+        let folder = tempfile::Builder::new()
+            .prefix(&"long".repeat(40))
+            .tempdir()
+            .unwrap();
+        super::consoles(folder.path()).unwrap();
+    }
 }
