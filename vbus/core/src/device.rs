@@ -86,7 +86,8 @@ impl Work {
 
 /// A device. Everything is called on one thread at a time.
 ///
-/// A device bounds what it does in a call: it handles at most `budget` packets.
+/// A device bounds what it does in a call: it handles at most `budget` packets. Where its clients
+/// do not trust each other, it begins none after it has copied [`TURN`](crate::limits::TURN) bytes.
 pub trait Device: Send {
     /// What a driver must speak, such as `virtual-ethernet`.
     fn interface(&self) -> &'static str;

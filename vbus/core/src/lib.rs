@@ -67,4 +67,6 @@ pub mod limits {
     pub const CALL: usize = 1024;
     /// Bytes of a packet that a device copies.
     pub const PACKET: usize = 65_550;
+    /// Bytes that a turn copies before it ends. Its last packet is copied whole.
+    pub const TURN: usize = 1 << 20;
 }

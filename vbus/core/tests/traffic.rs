@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{COUNT, Client, attribute, buffer, name, settle, system};
-use paravane_vbus::{Event, Kind, Vbus, devices};
+use common::{COUNT, Client, attribute, buffer, large, name, settle, system};
+use paravane_vbus::{Event, Kind, MemoryContext, Vbus, devices, limits};
 use std::sync::atomic::Ordering;
 
 type Mac = [u8; 6];
@@ -174,6 +174,45 @@ fn frames_reach_their_address_and_no_other() {
     assert_eq!(
         (b.receive(), attribute(&vbus, "dropped-unknown")),
         (None, 2)
+    );
+}
+
+/// What is sent to many is copied for each, so packets alone are no bound of a turn.
+#[test]
+fn a_turn_ends_after_so_many_bytes() {
+    let mut vbus = system("venet-switch");
+    let mut clients: Vec<Client> = (10..17).map(|n| Client::open(&mut vbus, n)).collect();
+    for client in &mut clients {
+        vbus.call(client.member, client.id, 0, &[]).unwrap();
+        while client.rx.room() > 0 {
+            client.rx.post(buffer(large(0), limits::PACKET)).unwrap();
+        }
+    }
+    let copies = clients.len();
+    let sender = &mut clients[0];
+    let from = mac(&mut vbus, sender);
+    settle(&mut vbus);
+    let mut packet = vec![0xff; limits::PACKET];
+    packet[6..12].copy_from_slice(&from);
+    sender.memory.write(large(1), &packet).unwrap();
+    for _ in 0..COUNT {
+        sender.tx.post(buffer(large(1), packet.len())).unwrap();
+    }
+    vbus.notified(sender.id);
+    let mut turns = 0;
+    while sender.tx.outstanding() > 0 {
+        assert_eq!(vbus.work(64), []);
+        let packets = usize::try_from(sender.reclaim()).unwrap();
+        let before_the_last = packets.saturating_sub(1) * copies * limits::PACKET;
+        assert!(before_the_last < limits::TURN, "{packets} packets");
+        turns += 1;
+    }
+    assert!(turns > 2, "{turns}");
+    let received = std::iter::from_fn(|| clients[1].rx.take().unwrap()).count();
+    assert_eq!(
+        u32::try_from(received),
+        Ok(COUNT),
+        "the bound loses nothing"
     );
 }
 

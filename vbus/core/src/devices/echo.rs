@@ -3,7 +3,7 @@
 //!
 //! It loses nothing: a packet is completed when its copy is in a buffer of the client.
 
-use super::{BOTH, Port, Totals};
+use super::{BOTH, Port, Totals, Turn};
 use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::Error;
@@ -99,11 +99,17 @@ impl Device for Echo {
         };
         port.begin();
         let (mut done, mut more) = (false, true);
-        for _ in 0..budget {
+        let mut turn = Turn::new(budget);
+        while turn.goes_on() {
             match step(port) {
-                Ok(Step::Done) => done = true,
+                Ok(Step::Done) => {
+                    done = true;
+                    // In and out.
+                    turn.copied(2 * port.buffer.len());
+                }
                 Ok(Step::TooLong) => {
                     done = true;
+                    turn.copied(port.buffer.len());
                     self.too_long += 1;
                 }
                 Ok(Step::Waits) => {

@@ -13,6 +13,7 @@ pub use switch::Switch;
 use crate::device::{Attribute, Class, QueueKind};
 use crate::endpoint::{Broken, Endpoint, Statistics};
 use crate::error::{Error, Kind};
+use crate::limits;
 use paravane_vbus_shm::Role;
 
 /// Queue on which a client receives.
@@ -117,6 +118,33 @@ impl Port {
             let statistics = queue.as_ref().map(|queue| queue.statistics);
             statistics.unwrap_or_default()
         })
+    }
+}
+
+/// What is left of a turn.
+#[derive(Debug)]
+struct Turn {
+    packets: u32,
+    bytes: usize,
+}
+
+impl Turn {
+    fn new(budget: u32) -> Self {
+        Turn {
+            packets: budget,
+            bytes: limits::TURN,
+        }
+    }
+
+    /// Whether another packet may be begun.
+    fn goes_on(&self) -> bool {
+        self.packets > 0 && self.bytes > 0
+    }
+
+    /// A packet of this length was copied.
+    fn copied(&mut self, len: usize) {
+        self.packets = self.packets.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(len);
     }
 }
 

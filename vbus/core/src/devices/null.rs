@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A device that takes packets and throws them away, for measuring.
 
-use super::{BOTH, Port, Totals};
+use super::{BOTH, Port, Totals, Turn};
 use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -67,9 +67,11 @@ impl Device for Null {
         };
         port.begin();
         let (mut done, mut more) = (false, true);
-        for _ in 0..budget {
+        let mut turn = Turn::new(budget);
+        while turn.goes_on() {
             match port.take(limits::PACKET) {
                 Ok(true) => {
+                    turn.copied(port.buffer.len());
                     port.done();
                     done = true;
                 }

@@ -11,7 +11,7 @@
 //! yet), `FLUSHRX`; and `MACSET`, by which a client that comes back asks for the address that it
 //! had.
 
-use super::{BOTH, Port, Totals, flag};
+use super::{BOTH, Port, Totals, Turn, flag};
 use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
@@ -146,6 +146,7 @@ impl Switch {
     fn step(
         &mut self,
         id: ConnectionId,
+        turn: &mut Turn,
         broken: &mut Vec<(ConnectionId, Broken)>,
     ) -> Result<Step, Broken> {
         let Some(from) = self.ports.get_mut(&id) else {
@@ -158,7 +159,8 @@ impl Switch {
         // The frame leaves the port while it is delivered to others.
         let frame = std::mem::take(&mut from.port.buffer);
         let flags = from.port.held.unwrap_or(0);
-        let waits = self.deliver(id, mac, &frame, flags, broken);
+        turn.copied(frame.len());
+        let waits = self.deliver((id, mac), &frame, flags, turn, broken);
         if let Some(from) = self.ports.get_mut(&id) {
             from.port.buffer = frame;
             from.waits_for = waits;
@@ -173,10 +175,10 @@ impl Switch {
     /// Delivers a frame. Returns the port that it must wait for.
     fn deliver(
         &mut self,
-        from: ConnectionId,
-        mac: Mac,
+        (from, mac): (ConnectionId, Mac),
         frame: &[u8],
         flags: u32,
+        turn: &mut Turn,
         broken: &mut Vec<(ConnectionId, Broken)>,
     ) -> Option<ConnectionId> {
         let Some((to, source)) = frame.get(..HEADER).map(|h| (&h[..6], &h[6..12])) else {
@@ -198,7 +200,11 @@ impl Switch {
                 continue;
             };
             match rx.send(frame, flags) {
-                Ok(Sent::Yes) => rx.signal(),
+                Ok(Sent::Yes) => {
+                    // One of several copies.
+                    turn.copied(frame.len());
+                    rx.signal();
+                }
                 // A frame for all waits for nobody.
                 Ok(Sent::NoBuffer) if self.lossless && !to_all => return Some(id),
                 Ok(Sent::NoBuffer | Sent::TooLong) => self.dropped.no_buffer += 1,
@@ -366,8 +372,9 @@ impl Device for Switch {
             round.also.extend(self.waiting(id));
         }
         let (mut done, mut more) = (false, true);
-        for _ in 0..budget {
-            match self.step(id, &mut round.broken) {
+        let mut turn = Turn::new(budget);
+        while turn.goes_on() {
+            match self.step(id, &mut turn, &mut round.broken) {
                 Ok(Step::Done) => done = true,
                 Ok(Step::Waits) => {
                     more = false;

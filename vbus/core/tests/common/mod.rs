@@ -4,7 +4,7 @@
 
 use paravane_vbus::{
     Access, ConnectionId, Credentials, Endpoint, Error, Kind, MemberId, MemoryContext, Name,
-    Notify, Outside, Region, Vbus, devices,
+    Notify, Outside, Region, Vbus, devices, limits,
 };
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{ALIGN, Queue, size};
@@ -113,6 +113,11 @@ fn buffers(queue: u64) -> u64 {
     (2 * size(COUNT) as u64).next_multiple_of(4096) + queue * u64::from(COUNT) * BUFFER as u64
 }
 
+/// The address of memory for a packet of the largest size, of which each queue has one.
+pub fn large(queue: u64) -> u64 {
+    buffers(2) + queue * limits::PACKET as u64
+}
+
 pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
@@ -145,7 +150,7 @@ impl Client {
     pub fn open(vbus: &mut Vbus, process: u64) -> Self {
         let member = vbus.join(&name("lan"), who(process, 7), false).unwrap();
         let id = vbus.open(member, 1, 1).unwrap();
-        let memory = Memory::new(usize::try_from(buffers(2)).unwrap());
+        let memory = Memory::new(usize::try_from(large(2)).unwrap());
         let bell = Arc::new(Bell::default());
         let make = |offset: usize, role: Role| {
             let (start, _) = memory.range();
