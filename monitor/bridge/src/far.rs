@@ -6,16 +6,14 @@
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::join::{Join, Joiner, News};
+use crate::join::Joiner;
+use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
-use paravane_devices::{EventFlags, Waker};
-use paravane_vbus::{
-    Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
-};
+use paravane_devices::Waker;
+use paravane_vbus::{Attribute, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work};
 use paravane_vbus_client::{Client, Error as ClientError, Options};
 use std::path::Path;
 use std::sync::Arc;
-use tracing::warn;
 
 /// Descriptors of each of the monitor's queues.
 const COUNT: u32 = 256;
@@ -30,43 +28,12 @@ const MTU_MAX: u16 = 9000;
 pub struct Far {
     port: Port,
     properties: Properties,
-    /// While the monitor is on the bus.
-    client: Option<Client>,
-    join: Option<Join<Client>>,
-    waker: Option<Waker>,
-    /// A file of the client's was reported, or may be ready.
-    reported: bool,
-    /// The client's files wake the bridge.
-    armed: bool,
+    place: Place<Client>,
     /// The bus takes no more frames now.
     full: bool,
     /// A frame of the bus for which the guest has no buffer: its length.
     waiting: Option<usize>,
     buffer: Vec<u8>,
-    /// The device was taken from the bus.
-    dropped: bool,
-    presence: Arc<Presence>,
-    cards: u32,
-    joins: u64,
-    lost: u64,
-}
-
-/// Why frames do not pass.
-enum Trouble {
-    Guest(Broken),
-    Bus(ClientError),
-}
-
-impl From<Broken> for Trouble {
-    fn from(broken: Broken) -> Self {
-        Trouble::Guest(broken)
-    }
-}
-
-impl From<ClientError> for Trouble {
-    fn from(error: ClientError) -> Self {
-        Trouble::Bus(error)
-    }
 }
 
 impl Far {
@@ -96,87 +63,41 @@ impl Far {
                 mtu_max: MTU_MAX,
                 caps: cap::CHAIN,
             },
-            client: Some(client),
-            join: None,
-            waker: None,
-            reported: true,
-            armed: false,
+            place: Place::new(client),
             full: false,
             waiting: None,
             buffer: vec![0; BUFFER],
-            dropped: false,
-            presence: Arc::default(),
-            cards: 1,
-            joins: 1,
-            lost: 0,
         })
     }
 
     pub(crate) fn start(&mut self, waker: &Waker, joiner: &Joiner) {
-        self.waker = Some(waker.clone());
-        self.join = Some(joiner.device());
-        self.arm();
+        self.place.start(waker, joiner);
     }
 
     pub(crate) fn presence(&self) -> Arc<Presence> {
-        Arc::clone(&self.presence)
+        self.place.presence()
     }
 
-    /// Takes what the thread that joins has found out.
+    /// Takes what the thread that joins has found out. Another address is another card.
     fn look_for_client(&mut self) {
-        while let Some(news) = self.join.as_ref().and_then(Join::news) {
-            match news {
-                News::Gone => {
-                    self.dropped = true;
-                    self.presence.set(0);
-                }
-                News::Joined(client) => self.joined(*client),
-            }
-        }
-    }
-
-    fn joined(&mut self, client: Client) {
-        let mac = client.mac().unwrap_or(self.properties.mac);
-        // Another address is another card for the guest.
-        if self.dropped || mac != self.properties.mac {
-            self.cards = self.cards.wrapping_add(1).max(1);
-            self.presence.set(self.cards);
-        }
-        self.properties.mac = mac;
-        (self.dropped, self.armed, self.reported) = (false, false, true);
-        self.joins += 1;
-        self.client = Some(client);
+        let mac = &mut self.properties.mac;
+        self.place.look(|client| {
+            let found = client.mac().unwrap_or(*mac);
+            std::mem::replace(mac, found) != found
+        });
     }
 
     /// The connection has ended.
     fn lose(&mut self, why: &ClientError) {
-        warn!("virtual bus: {why}");
-        (self.armed, self.waiting, self.full) = (false, None, false);
-        self.lost += 1;
-        if let (Some(join), Some(client)) = (&self.join, self.client.take()) {
-            join.lose(client);
-        }
-    }
-
-    /// Notifications and events that have come.
-    fn take_reports(&mut self) -> Result<(), ClientError> {
-        let Some(client) = &mut self.client else {
-            return Ok(());
-        };
-        if std::mem::take(&mut self.reported) {
-            // Of events only the end of the connection matters, which is an error.
-            while client.event()?.is_some() {}
-            client.drain()?;
-        }
-        client.watch();
-        Ok(())
+        (self.waiting, self.full) = (None, false);
+        self.place.lose(why);
     }
 
     /// Moves frames in both directions. Returns whether it did something, and whether there may be
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
-        self.take_reports()?;
-        let Some(client) = &mut self.client else {
+        self.place.take_reports()?;
+        let Some(client) = &mut self.place.client else {
             return Ok((false, false));
         };
         let (mut sent, mut received) = (0, 0);
@@ -213,21 +134,6 @@ impl Far {
         }
         Ok((sent + received > 0, sent == budget || received == budget))
     }
-
-    fn arm(&mut self) {
-        if self.armed {
-            return;
-        }
-        let (Some(client), Some(waker)) = (&self.client, &self.waker) else {
-            return;
-        };
-        self.armed = true;
-        for file in client.files() {
-            if let Err(error) = waker.arm(file, EventFlags::IN) {
-                warn!("virtual bus: cannot wait for it: {error}");
-            }
-        }
-    }
 }
 
 impl Device for Far {
@@ -236,10 +142,7 @@ impl Device for Far {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        vec![
-            Attribute::figure("joins", self.joins),
-            Attribute::figure("lost", self.lost),
-        ]
+        self.place.attributes()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -248,7 +151,7 @@ impl Device for Far {
 
     fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
         self.port.connect(id)?;
-        self.reported = true;
+        self.place.reported = true;
         Ok(())
     }
 
@@ -277,30 +180,22 @@ impl Device for Far {
     fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
         self.look_for_client();
         self.port.begin();
-        match self.pass(budget) {
-            Ok((done, more)) => {
-                self.port.signal();
-                Work::of(done, more)
-            }
-            Err(Trouble::Guest(broken)) => {
-                round.broken.push((id, broken));
-                Work::Nothing
-            }
-            Err(Trouble::Bus(why)) => {
-                self.port.signal();
-                self.lose(&why);
-                Work::Nothing
-            }
+        let passed = self.pass(budget);
+        self.port.signal();
+        let (work, lost) = outcome(passed, id, round);
+        if let Some(why) = lost {
+            self.lose(&why);
         }
+        work
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
         // Only memory is looked at.
-        self.client.is_some() && self.port.is_up()
+        self.place.client.is_some() && self.port.is_up()
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
-        let Some(client) = &mut self.client else {
+        let Some(client) = &mut self.place.client else {
             // Nothing to do before it has joined again. The guest's frames wait.
             return false;
         };
@@ -309,19 +204,19 @@ impl Device for Far {
         if more | self.port.rest(self.full) {
             return true;
         }
-        self.arm();
+        self.place.arm();
         false
     }
 
     fn woken(&mut self) {
-        (self.armed, self.reported) = (false, true);
+        self.place.woken();
         self.look_for_client();
         if !self.port.is_connected() {
             // No driver makes it work.
-            if let Err(why) = self.take_reports() {
+            if let Err(why) = self.place.take_reports() {
                 self.lose(&why);
             }
-            self.arm();
+            self.place.arm();
         }
     }
 }

@@ -7,9 +7,10 @@
 //! again as far as they were not done. Where an administrator takes the device from the bus, the
 //! disk disappears from the guest.
 
-use crate::join::{Join, Joiner, News};
+use crate::join::Joiner;
+use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
-use paravane_devices::{EventFlags, Waker};
+use paravane_devices::Waker;
 use paravane_vbus::devices::block::{self, GEOMETRY, Geometry, Parts, SECTOR, Wanted};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, Kind, QueueKind, Round, Work, devices,
@@ -19,7 +20,6 @@ use paravane_vbus_shm::{Role, layout};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use tracing::warn;
 
 /// Requests to the bus at a time, and of the guest.
 const DEPTH: u32 = 16;
@@ -58,39 +58,8 @@ pub struct FarDisk {
     /// Number of the oldest. No number is used twice.
     first: u64,
     geometry: Geometry,
-    /// While the monitor is on the bus.
-    client: Option<Requests>,
-    join: Option<Join<Requests>>,
-    waker: Option<Waker>,
-    /// A file of the client's was reported, or may be ready.
-    reported: bool,
-    /// The client's files wake the bridge.
-    armed: bool,
+    place: Place<Requests>,
     buffer: Vec<u8>,
-    /// The device was taken from the bus.
-    dropped: bool,
-    presence: Arc<Presence>,
-    disks: u32,
-    joins: u64,
-    lost: u64,
-}
-
-/// Why requests do not pass.
-enum Trouble {
-    Guest(Broken),
-    Bus(ClientError),
-}
-
-impl From<Broken> for Trouble {
-    fn from(broken: Broken) -> Self {
-        Trouble::Guest(broken)
-    }
-}
-
-impl From<ClientError> for Trouble {
-    fn from(error: ClientError) -> Self {
-        Trouble::Bus(error)
-    }
 }
 
 impl Taken {
@@ -132,84 +101,38 @@ impl FarDisk {
             taken: VecDeque::new(),
             first: 0,
             geometry: *client.geometry(),
-            client: Some(client),
-            join: None,
-            waker: None,
-            reported: true,
-            armed: false,
+            place: Place::new(client),
             buffer: vec![0; PART],
-            dropped: false,
-            presence: Arc::default(),
-            disks: 1,
-            joins: 1,
-            lost: 0,
         })
     }
 
     pub(crate) fn start(&mut self, waker: &Waker, joiner: &Joiner) {
-        self.waker = Some(waker.clone());
-        self.join = Some(joiner.device());
-        self.arm();
+        self.place.start(waker, joiner);
     }
 
     pub(crate) fn presence(&self) -> Arc<Presence> {
-        Arc::clone(&self.presence)
+        self.place.presence()
     }
 
-    /// Takes what the thread that joins has found out.
+    /// Takes what the thread that joins has found out. Another size is another disk.
     fn look_for_client(&mut self) {
-        while let Some(news) = self.join.as_ref().and_then(Join::news) {
-            match news {
-                News::Gone => {
-                    self.dropped = true;
-                    self.presence.set(0);
-                }
-                News::Joined(client) => self.joined(*client),
-            }
-        }
-    }
-
-    fn joined(&mut self, client: Requests) {
-        // Another size is another disk for the guest.
-        if self.dropped || *client.geometry() != self.geometry {
-            self.disks = self.disks.wrapping_add(1).max(1);
-            self.presence.set(self.disks);
-        }
-        self.geometry = *client.geometry();
-        (self.dropped, self.armed, self.reported) = (false, false, true);
-        self.joins += 1;
-        self.client = Some(client);
+        let geometry = &mut self.geometry;
+        self.place.look(|client| {
+            let found = *client.geometry();
+            std::mem::replace(geometry, found) != found
+        });
     }
 
     /// The connection has ended.
     fn lose(&mut self, why: &ClientError) {
-        warn!("virtual bus: {why}");
-        self.armed = false;
-        self.lost += 1;
         self.taken.iter_mut().for_each(Taken::rewind);
-        if let (Some(join), Some(client)) = (&self.join, self.client.take()) {
-            join.lose(client);
-        }
-    }
-
-    /// Notifications and events that have come.
-    fn take_reports(&mut self) -> Result<(), ClientError> {
-        let Some(client) = &mut self.client else {
-            return Ok(());
-        };
-        if std::mem::take(&mut self.reported) {
-            // Of events only the end of the connection matters, which is an error.
-            while client.event()?.is_some() {}
-            client.drain()?;
-        }
-        client.watch();
-        Ok(())
+        self.place.lose(why);
     }
 
     /// Takes what the bus has done. Returns whether there was something.
     fn collect(&mut self) -> Result<bool, Trouble> {
         let mut some = false;
-        while let Some(client) = &mut self.client {
+        while let Some(client) = &mut self.place.client {
             let Some(finished) = client.finished(&mut self.buffer)? else {
                 break;
             };
@@ -281,7 +204,7 @@ impl FarDisk {
 
     /// Asks the bus for what the guest wants, as much as there is room for.
     fn ask(&mut self) -> Result<(), Trouble> {
-        let (Some(client), Some(queue)) = (&mut self.client, &self.queue) else {
+        let (Some(client), Some(queue)) = (&mut self.place.client, &self.queue) else {
             return Ok(());
         };
         let mut some = false;
@@ -312,26 +235,11 @@ impl FarDisk {
 
     /// Returns whether it did something, and whether there may be more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
-        self.take_reports()?;
+        self.place.take_reports()?;
         let some = self.collect()?;
         let count = self.take(budget)?;
         self.ask()?;
         Ok((some || count > 0, count == budget))
-    }
-
-    fn arm(&mut self) {
-        if self.armed {
-            return;
-        }
-        let (Some(client), Some(waker)) = (&self.client, &self.waker) else {
-            return;
-        };
-        self.armed = true;
-        for file in client.files() {
-            if let Err(error) = waker.arm(file, EventFlags::IN) {
-                warn!("virtual bus: cannot wait for it: {error}");
-            }
-        }
     }
 
     fn signal(&mut self) {
@@ -347,10 +255,7 @@ impl Device for FarDisk {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        vec![
-            Attribute::figure("joins", self.joins),
-            Attribute::figure("lost", self.lost),
-        ]
+        self.place.attributes()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -362,7 +267,7 @@ impl Device for FarDisk {
             return Err(Error::new(Kind::Busy, "the disk has a connection already"));
         }
         self.id = Some(id);
-        self.reported = true;
+        self.place.reported = true;
         Ok(())
     }
 
@@ -406,21 +311,13 @@ impl Device for FarDisk {
         if let Some(queue) = &self.queue {
             queue.begin();
         }
-        match self.pass(budget) {
-            Ok((done, more)) => {
-                self.signal();
-                Work::of(done, more)
-            }
-            Err(Trouble::Guest(broken)) => {
-                round.broken.push((id, broken));
-                Work::Nothing
-            }
-            Err(Trouble::Bus(why)) => {
-                self.signal();
-                self.lose(&why);
-                Work::Nothing
-            }
+        let passed = self.pass(budget);
+        self.signal();
+        let (work, lost) = outcome(passed, id, round);
+        if let Some(why) = lost {
+            self.lose(&why);
         }
+        work
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
@@ -429,7 +326,7 @@ impl Device for FarDisk {
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
-        let Some(client) = &self.client else {
+        let Some(client) = &self.place.client else {
             // Nothing to do before it has joined again. The guest's requests wait.
             return false;
         };
@@ -439,20 +336,20 @@ impl Device for FarDisk {
         if !client.rest() | come {
             return true;
         }
-        self.arm();
+        self.place.arm();
         false
     }
 
     fn woken(&mut self) {
-        (self.armed, self.reported) = (false, true);
+        self.place.woken();
         self.look_for_client();
         if self.id.is_none() {
             // No driver makes it work.
-            let done = self.take_reports().map_err(Trouble::Bus);
+            let done = self.place.take_reports().map_err(Trouble::Bus);
             if let Err(Trouble::Bus(why)) = done.and_then(|()| self.collect().map(|_| ())) {
                 self.lose(&why);
             }
-            self.arm();
+            self.place.arm();
         }
     }
 }

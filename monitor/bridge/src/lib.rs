@@ -35,6 +35,7 @@ mod make;
 mod memory;
 mod model;
 mod offload;
+mod place;
 mod presence;
 mod shown;
 mod stack;
