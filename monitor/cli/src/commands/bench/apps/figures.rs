@@ -16,6 +16,8 @@ pub struct Turns<'a> {
     pub row: &'a Row,
     /// For each system, for each state.
     pairs: Vec<Vec<Pairs>>,
+    /// For each system, with the first one's figures in the place of the host's.
+    beside: Vec<Pairs>,
     /// For each side, why the row has no figures there.
     failed: Vec<Option<String>>,
 }
@@ -32,6 +34,7 @@ impl<'a> Turns<'a> {
         Turns {
             row,
             pairs: (0..systems).map(|_| empty()).collect(),
+            beside: (0..systems).map(|_| Pairs::default()).collect(),
             failed: vec![None; 1 + systems],
         }
     }
@@ -56,6 +59,12 @@ impl<'a> Turns<'a> {
         let Some((host, systems)) = figures.split_first() else {
             return;
         };
+        let first = systems.first().and_then(|first| first.first());
+        for (system, beside) in systems.iter().zip(&mut self.beside) {
+            if let (Some(figure), Some(first)) = (system.first(), first) {
+                beside.add(*figure, *first);
+            }
+        }
         for (system, states) in systems.iter().zip(&mut self.pairs) {
             for ((guest, host), pairs) in system.iter().zip(host).zip(states) {
                 pairs.add(*guest, *host);
@@ -87,7 +96,11 @@ impl<'a> Turns<'a> {
         let several = states.len() > 1;
         let figures = states.iter().zip(STATES).map(|(pairs, state)| {
             let state = if several { state } else { "" };
-            Measured::new(group, self.row, state, system, pairs)
+            let measured = Measured::new(group, self.row, state, system, pairs);
+            match self.beside.get(index).filter(|_| system == System::Venet) {
+                Some(beside) => measured.beside(self.row, beside),
+                None => measured,
+            }
         });
         Ok(figures.collect())
     }

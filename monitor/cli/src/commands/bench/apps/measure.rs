@@ -122,8 +122,8 @@ struct Run<'a> {
     host: PathBuf,
     /// The machine's: a folder or a disk. Elsewhere it is on the machine's root.
     guest: PathBuf,
-    /// The ports of the host's side and of the machine.
-    ports: Option<[u16; 2]>,
+    /// The ports of the host's side and of the machines.
+    ports: Option<[u16; 3]>,
 }
 
 /// The sides of a group.
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         let app = self.group.app;
         let net = self.ports.map_or(Net::Own, |_| Net::Host);
         let mut host = sides::host(HOST, &self.work(&self.host), net, self.bench.terms)?;
-        let port = self.ports.map_or(GUEST_PORT, |[port, _]| port);
+        let port = self.ports.map_or(GUEST_PORT, |[port, ..]| port);
         self.script(&mut host, port, &app.files)?;
         self.script(&mut host, port, &app.start)?;
         let client = self
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
 
     /// The reason for which a system is left out. The program itself is not.
     fn excuse(&self, system: System, error: anyhow::Error) -> anyhow::Result<String> {
-        if system == System::Paravane || self.bench.terms.signals.pending().is_some() {
+        if system.is_own() || self.bench.terms.signals.pending().is_some() {
             return Err(error);
         }
         Ok(format!("{error:#}"))
@@ -224,12 +224,16 @@ impl<'a> Run<'a> {
             place: self.group.place,
             vcpus: self.group.vcpus,
             memory_mib: self.group.app.memory,
-            port: self.ports.map(|[_, port]| port),
+            port: self.ports.map(|[_, one, other]| match system {
+                System::Venet => other,
+                _ => one,
+            }),
+            venet: system == System::Venet,
             temporary: self.folder,
         };
         let work = self.work(&self.guest);
         match system {
-            System::Paravane => sides::guest(&work, &machine, self.bench.terms),
+            System::Paravane | System::Venet => sides::guest(&work, &machine, self.bench.terms),
             System::Peer(peer) => peers::start(peer, &work, &machine, self.bench.terms),
         }
     }
@@ -353,7 +357,7 @@ impl<'a> Run<'a> {
         let Group { place, vcpus, .. } = self.group;
         // A server beside a machine is in the host's network, where it is for the client only.
         let address = match self.ports {
-            Some([host, _]) if host == port => Ipv4Addr::LOCALHOST,
+            Some([host, ..]) if host == port => Ipv4Addr::LOCALHOST,
             _ => Ipv4Addr::UNSPECIFIED,
         };
         format!("place={place} cpus={vcpus} scale={scale} address={address} port={port}\n")
@@ -404,10 +408,14 @@ fn forget(file: &Path) -> anyhow::Result<()> {
     fadvise(&file, 0, None, Advice::DontNeed).with_context(complain)
 }
 
-/// Two ports of the host that are free now.
-fn free_ports() -> anyhow::Result<[u16; 2]> {
+/// Ports of the host that are free now.
+fn free_ports() -> anyhow::Result<[u16; 3]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
-    // Both at once, so that they are not the same.
-    let (one, other) = (bind()?, bind()?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+    // All at once, so that they are not the same.
+    let bound = [bind()?, bind()?, bind()?];
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(&bound) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
 }

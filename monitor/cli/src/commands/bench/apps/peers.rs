@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub enum System {
     /// This program.
     Paravane,
+    /// This program, with a card of the virtual bus.
+    Venet,
     /// Another one.
     Peer(Peer),
 }
@@ -25,10 +27,16 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             System::Paravane => "paravane",
+            System::Venet => "venet",
             System::Peer(Peer::Uml) => "uml",
             System::Peer(Peer::Qemu) => "qemu",
             System::Peer(Peer::Gvisor) => "gvisor",
         }
+    }
+
+    /// Whether it is this program, so that what it cannot do is a fault.
+    pub fn is_own(self) -> bool {
+        !matches!(self, System::Peer(_))
     }
 }
 
@@ -64,7 +72,10 @@ pub fn systems(args: &BenchApps, group: &Group<'_>) -> Vec<System> {
         .into_iter()
         .filter(|p| place && fits(p))
         .map(System::Peer);
-    [System::Paravane].into_iter().chain(peers).collect()
+    // Only there does the card matter.
+    let venet = (group.place == Place::Publish).then_some(System::Venet);
+    let own = [System::Paravane].into_iter().chain(venet);
+    own.chain(peers).collect()
 }
 
 /// The program of a peer, and Debian's package of it.

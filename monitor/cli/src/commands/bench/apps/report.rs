@@ -30,6 +30,9 @@ pub struct Measured {
     pub low: f64,
     pub high: f64,
     pub rounds: usize,
+    /// For venet: the same with the figures over virtio-net in the place of the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_virtio_net: Option<[f64; 3]>,
     #[serde(skip)]
     what: String,
 }
@@ -58,8 +61,19 @@ impl Measured {
             low,
             high,
             rounds: speeds.len(),
+            beside_virtio_net: None,
             what: row.about.clone(),
         }
+    }
+
+    /// Adds the comparison with the figures over virtio-net.
+    pub fn beside(mut self, row: &Row, pairs: &Pairs) -> Measured {
+        let speeds = speeds(pairs, row.is_rate());
+        if !speeds.is_empty() {
+            let [low, high] = stats::bootstrap(&speeds);
+            self.beside_virtio_net = Some([stats::median(&speeds), low, high]);
+        }
+        self
     }
 
     /// The interval, for a table. One turn has none.
@@ -103,7 +117,7 @@ impl Failure {
         Failure {
             system: system.name(),
             // What another system cannot do is a result.
-            error: system == System::Paravane,
+            error: system.is_own(),
             ..Failure::skipped(group, why)
         }
     }
@@ -197,6 +211,15 @@ fn rows(all: &[Measured]) -> String {
             row.interval(),
             row.what
         );
+    }
+    for row in all {
+        if let Some([ratio, low, high]) = row.beside_virtio_net {
+            let _ = writeln!(
+                out,
+                "| {}, beside virtio-net | {} | {} | {} | | | | {ratio:.2} | {low:.2} to {high:.2} | |",
+                row.name, row.system, row.place, row.vcpus
+            );
+        }
     }
     for (system, place, vcpus) in sides(all) {
         let same = |row: &&Measured| (row.system, row.place, row.vcpus) == (system, place, vcpus);

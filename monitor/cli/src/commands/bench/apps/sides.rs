@@ -118,6 +118,8 @@ pub struct Machine<'a> {
     pub memory_mib: u32,
     /// The port of the host that leads to port 80.
     pub port: Option<u16>,
+    /// With a card of the virtual bus.
+    pub venet: bool,
     /// For what a machine writes to its root: on the same file system as the host's work.
     pub temporary: &'a Path,
 }
@@ -179,6 +181,9 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
         Some(port) => add("--publish", format!("{port}:80").into()),
         None => add("--net", "none".into()),
     }
+    if machine.venet {
+        add("--net", "venet".into());
+    }
     words.extend(machine.options.iter().map(OsString::from));
     words.extend(["--", "/bin/bash", "-c", &driver].map(OsString::from));
     Ok(words)
@@ -237,6 +242,7 @@ mod tests {
             vcpus: 2,
             memory_mib: 512,
             port,
+            venet: port == Some(8081),
             temporary: Path::new("/w"),
         };
         let words = options(&work, &machine).unwrap();
@@ -266,5 +272,8 @@ mod tests {
             published.starts_with(&format!("{start}--publish 8080:80 -- ")),
             "{published}"
         );
+        let venet = words(Place::Publish, Some(8081));
+        let expected = format!("{start}--publish 8081:80 --net venet -- ");
+        assert!(venet.starts_with(&expected), "{venet}");
     }
 }
