@@ -45,6 +45,8 @@ pub struct Link {
     /// Whether each frame follows a header of [`HEADER`] bytes, which the host's kernel obeys
     /// (tap).
     pub headers: bool,
+    /// The tap was down when the last frame was sent.
+    pub down: bool,
     /// Drops packets to addresses that mean the host itself. For networks that do not check for
     /// them.
     pub(crate) outside_only: bool,
@@ -85,6 +87,7 @@ impl Link {
             framing,
             mtu,
             headers,
+            down: false,
             outside_only: false,
             no_link_local: false,
             space,
@@ -129,11 +132,16 @@ impl Link {
         }
         match self.framing {
             Framing::Read => match again(|| rustix::io::write(&self.fd, frame)) {
-                Ok(_) => Ok(true),
-                // `IO`: the tap is down. One that was removed gives `BADFD`.
-                Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NOMEM | Errno::IO) => {
+                Ok(_) => {
+                    self.down = false;
                     Ok(true)
                 }
+                // One that was removed gives `BADFD`.
+                Err(Errno::IO) => {
+                    self.down = true;
+                    Ok(true)
+                }
+                Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NOMEM) => Ok(true),
                 Err(Errno::AGAIN) => Ok(false),
                 Err(error) => Err(error.into()),
             },

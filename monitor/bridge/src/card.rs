@@ -2,26 +2,42 @@
 //! What all cards of a guest share: the calls of virtual-ethernet, and frames to and from the
 //! guest's queues.
 
-use paravane_vbus::{
-    Broken, ConnectionId, Endpoint, Error, Kind, QueueKind, Sent, devices, limits,
-};
+use crate::alarm::Alarm;
+use crate::flow::Flows;
+use crate::pair::{Pair, STALL};
+use paravane_devices::Waker;
+use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, QueueKind, Sent, limits};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::layout;
+use tracing::warn;
 
 /// The interface's type.
 pub const TYPE: &str = "virtual-ethernet";
 
+/// Most pairs of queues.
+const PAIRS: usize = layout::VBUS_ETHERNET_PAIRS_MAX as usize;
+/// The event queue. Pairs have the queues around it.
+const EVENTS: u32 = word(layout::VBUS_ETHERNET_EVENTS);
+const ALL: usize = 2 * PAIRS + 1;
+
 /// The queues of every card.
-pub const QUEUES: &[QueueKind] = &[
-    QueueKind {
-        number: devices::RX,
+pub const QUEUES: &[QueueKind] = &{
+    let mut all = [QueueKind {
+        number: 0,
         role: Role::Receive,
-    },
-    QueueKind {
-        number: devices::TX,
-        role: Role::Transmit,
-    },
-];
+    }; ALL];
+    let mut number = 0;
+    while number < ALL {
+        #[allow(clippy::cast_possible_truncation)] // there are few
+        let kind = &mut all[number];
+        kind.number = number as u32;
+        if number == 1 || (number > 3 && number % 2 == 0) {
+            kind.role = Role::Transmit;
+        }
+        number += 1;
+    }
+    all
+};
 
 /// A number of the table as one of 32 bits.
 pub const fn word(value: u64) -> u32 {
@@ -41,7 +57,9 @@ pub mod cap {
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
 }
 
-const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
+/// The group of events, and its capability.
+const EVENT_GROUP: u32 = word(layout::VBUS_ETHERNET_GROUP_EVENTS);
+const EVENT_LINK: u32 = word(layout::VBUS_ETHERNET_EVENT_LINK);
 
 mod call {
     use super::{layout, word};
@@ -51,7 +69,9 @@ mod call {
     pub const MACQUERY: u32 = word(layout::VBUS_ETHERNET_MACQUERY);
     pub const NEGCAP: u32 = word(layout::VBUS_ETHERNET_NEGCAP);
     pub const FLUSHRX: u32 = word(layout::VBUS_ETHERNET_FLUSHRX);
+    pub const EVQQUERY: u32 = word(layout::VBUS_ETHERNET_EVQQUERY);
     pub const MTUQUERY: u32 = word(layout::VBUS_ETHERNET_MTUQUERY);
+    pub const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS);
 }
 
 /// The properties of a card.
@@ -76,31 +96,69 @@ pub enum Called {
 }
 
 /// The guest's end of a card: at most one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Port {
     id: Option<ConnectionId>,
-    rx: Option<Endpoint>,
-    tx: Option<Endpoint>,
+    /// At least one.
+    pairs: Vec<Pair>,
+    events: Option<Endpoint>,
     up: bool,
-    /// Capabilities that both sides have.
+    /// Capabilities that both sides have: of group 0, and of group 1.
     pub caps: u32,
-    /// A frame was taken and not passed on: its flags.
-    held: Option<u32>,
-    frame: Vec<u8>,
-    /// The guest had no buffer for a frame.
-    pub starved: bool,
+    event_caps: u32,
+    /// The pair of the frame that was taken last.
+    taken: usize,
+    flows: Flows,
+    /// Whether frames reach the host's network, and what the guest was told of that.
+    link: bool,
+    told: Option<bool>,
+    /// For frames that wait for a pair.
+    alarm: Option<Alarm>,
+}
+
+impl Default for Port {
+    fn default() -> Self {
+        Port {
+            id: None,
+            pairs: vec![Pair::default()],
+            events: None,
+            up: false,
+            caps: 0,
+            event_caps: 0,
+            taken: 0,
+            flows: Flows::default(),
+            link: true,
+            told: None,
+            alarm: None,
+        }
+    }
 }
 
 impl Port {
+    /// The port wakes the bridge by this.
+    pub fn start(&mut self, waker: &Waker) {
+        match Alarm::new(waker) {
+            Ok(alarm) => self.alarm = Some(alarm),
+            // A queue that stands still stops the others then.
+            Err(error) => warn!("network: no timer: {error}"),
+        }
+    }
+
+    /// As new, but for what belongs to the host's side.
+    fn clear(&mut self) {
+        *self = Port {
+            link: self.link,
+            alarm: self.alarm.take(),
+            ..Port::default()
+        };
+    }
+
     pub fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
         if self.id.is_some() {
             return Err(Error::new(Kind::Busy, "the card has a connection already"));
         }
-        *self = Port {
-            id: Some(id),
-            frame: std::mem::take(&mut self.frame),
-            ..Port::default()
-        };
+        self.clear();
+        self.id = Some(id);
         Ok(())
     }
 
@@ -108,7 +166,7 @@ impl Port {
     pub fn disconnect(&mut self, id: ConnectionId) -> bool {
         let mine = self.id == Some(id);
         if mine {
-            *self = Port::default();
+            self.clear();
         }
         mine
     }
@@ -123,17 +181,43 @@ impl Port {
         self.up
     }
 
+    /// Whether frames reach the host's network from now on.
+    pub fn set_link(&mut self, link: bool) {
+        self.link = link;
+    }
+
     pub fn share(&mut self, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
-        let place = match queue {
-            devices::RX => &mut self.rx,
-            devices::TX => &mut self.tx,
-            _ => return Err(Error::new(Kind::NotFound, "the card has no such queue")),
+        let none = || Error::new(Kind::NotFound, "the card has no such queue");
+        let place = if queue == EVENTS {
+            let events = Some(&mut self.events).filter(|_| self.event_caps != 0);
+            events.ok_or_else(none)?
+        } else {
+            let number = if queue < EVENTS { 0 } else { (queue - 1) / 2 };
+            let pair = usize::try_from(number).ok();
+            let pair = pair.and_then(|pair| self.pairs.get_mut(pair));
+            let pair = pair.ok_or_else(none)?;
+            if queue == 1 || (queue > EVENTS && queue % 2 == 0) {
+                &mut pair.tx
+            } else {
+                &mut pair.rx
+            }
         };
         if place.is_some() {
             return Err(Error::new(Kind::Exists, "the queue is shared already"));
         }
         *place = Some(endpoint);
         Ok(())
+    }
+
+    /// The guest has shared a queue, so nothing about them changes any more.
+    fn is_shared(&self) -> bool {
+        self.events.is_some() || self.pairs.iter().any(Pair::is_shared)
+    }
+
+    /// All queues that are shared.
+    fn all(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+        let pairs = self.pairs.iter_mut().flat_map(Pair::queues);
+        pairs.chain(&mut self.events)
     }
 
     pub fn call(
@@ -152,12 +236,12 @@ impl Port {
         };
         match call {
             call::LINKUP if self.up => Err(Error::new(Kind::Exists, "the link is up already")),
-            call::LINKUP if self.rx.is_none() || self.tx.is_none() => Err(Error::new(
+            call::LINKUP if !self.pairs.iter().all(Pair::is_complete) => Err(Error::new(
                 Kind::Invalid,
-                "the link cannot be up before both queues are shared",
+                "the link cannot be up before all queues are shared",
             )),
             call::LINKUP => {
-                self.up = true;
+                (self.up, self.told) = (true, None);
                 Ok(Called::Up)
             }
             call::LINKDOWN => {
@@ -171,7 +255,7 @@ impl Port {
                 put(&[a, b, c, d])
             }
             // A frame in parts that began under other capabilities makes no sense.
-            call::NEGCAP if self.up || self.tx.is_some() => Err(Error::new(
+            call::NEGCAP | call::PAIRS if self.up || self.is_shared() => Err(Error::new(
                 Kind::Busy,
                 "capabilities are negotiated before the queues are shared",
             )),
@@ -179,18 +263,34 @@ impl Port {
                 let &[g0, g1, g2, g3, b0, b1, b2, b3] = argument else {
                     return Err(Error::new(Kind::Invalid, "a group and its bits are wanted"));
                 };
-                let bits = match [g0, g1, g2, g3] {
-                    [0, 0, 0, 0] => u32::from_le_bytes([b0, b1, b2, b3]) & properties.caps,
-                    _ => 0,
+                let wanted = u32::from_le_bytes([b0, b1, b2, b3]);
+                let (has, mut none) = (properties.caps, 0);
+                let (has, place) = match u32::from_le_bytes([g0, g1, g2, g3]) {
+                    0 => (has, &mut self.caps),
+                    EVENT_GROUP => (EVENT_LINK, &mut self.event_caps),
+                    _ => (0, &mut none),
                 };
-                if [g0, g1, g2, g3] == [0; 4] {
-                    self.caps = bits;
-                }
-                let [b0, b1, b2, b3] = bits.to_le_bytes();
+                *place = wanted & has;
+                let [b0, b1, b2, b3] = place.to_le_bytes();
                 put(&[g0, g1, g2, g3, b0, b1, b2, b3])
             }
+            call::EVQQUERY if self.event_caps == 0 => {
+                Err(Error::new(Kind::NotFound, "no events were agreed on"))
+            }
+            call::EVQQUERY => put(&EVENTS.to_le_bytes()),
+            call::PAIRS => {
+                let wanted = argument.try_into().map(u32::from_le_bytes);
+                let wanted = wanted.ok().and_then(|wanted| usize::try_from(wanted).ok());
+                let Some(wanted) = wanted.filter(|&wanted| wanted > 0) else {
+                    return Err(Error::new(Kind::Invalid, "a number of pairs is wanted"));
+                };
+                let pairs = wanted.min(PAIRS);
+                self.pairs.clear();
+                self.pairs.resize_with(pairs, Pair::default);
+                put(&u32::try_from(pairs).unwrap_or(1).to_le_bytes())
+            }
             call::FLUSHRX => {
-                if let Some(rx) = &mut self.rx {
+                for rx in self.pairs.iter_mut().filter_map(|pair| pair.rx.as_mut()) {
                     let flushed = rx.flush_buffers(limits::DESCRIPTORS);
                     flushed.map_err(|why| Error::new(Kind::Broken, why.to_string()))?;
                 }
@@ -205,66 +305,120 @@ impl Port {
 
     /// The card looks at its queues by itself from now on.
     pub fn begin(&mut self) {
-        self.starved = false;
-        for queue in [&self.rx, &self.tx].into_iter().flatten() {
+        self.pairs.iter_mut().for_each(Pair::begin);
+        for queue in self.all() {
             queue.begin();
         }
     }
 
+    fn chained(&self) -> bool {
+        self.caps & cap::CHAIN != 0
+    }
+
     /// Takes the next frame of the guest out of the card, until it is [passed](Port::passed) on or
-    /// [kept](Port::keep).
+    /// [kept](Port::keep). The pairs take turns.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Broken> {
-        let Some(tx) = self.tx.as_mut().filter(|_| self.up) else {
+        if !self.up {
             return Ok(None);
-        };
-        if self.held.is_none() {
-            self.held = if self.caps & cap::CHAIN == 0 {
-                tx.packet(&mut self.frame, limits::PACKET)?
-            } else {
-                tx.gather(&mut self.frame, limits::PACKET, MORE)?
-            };
         }
-        Ok(self.held.map(|_| std::mem::take(&mut self.frame)))
+        let (chained, many) = (self.chained(), self.pairs.len());
+        let kept = self.pairs.get(self.taken).is_some_and(Pair::holds);
+        let first = self.taken + usize::from(!kept);
+        for number in (first..first + many).map(|number| number % many) {
+            let Some(pair) = self.pairs.get_mut(number) else {
+                break;
+            };
+            let Some(frame) = pair.take(chained)? else {
+                continue;
+            };
+            self.taken = number;
+            if many > 1 {
+                self.flows.sent(&frame, number);
+            }
+            return Ok(Some(frame));
+        }
+        Ok(None)
+    }
+
+    fn current(&mut self) -> Option<&mut Pair> {
+        self.pairs.get_mut(self.taken)
     }
 
     /// The flags of the frame that was taken.
     pub fn flags(&self) -> u32 {
-        self.held.unwrap_or(0)
+        let pair = self.pairs.get(self.taken);
+        pair.map_or(0, Pair::flags)
     }
 
     /// The frame of [`Port::take`] waits for another time.
     pub fn keep(&mut self, frame: Vec<u8>) {
-        self.frame = frame;
+        if let Some(pair) = self.current() {
+            pair.keep(frame);
+        }
     }
 
     /// The frame of [`Port::take`] was passed on.
     pub fn passed(&mut self, frame: Vec<u8>) {
-        if let (Some(tx), Some(_)) = (&mut self.tx, self.held.take()) {
-            tx.complete(frame.len());
+        if let Some(pair) = self.current() {
+            pair.passed(frame);
         }
-        self.frame = frame;
     }
 
-    /// Gives the guest a frame. False: it has no buffers now.
+    /// Gives the guest a frame. False: it has no buffers now. A frame whose pair has had none for a
+    /// while goes to another: a queue that stands still stops no other.
     pub fn give(&mut self, frame: &[u8], flags: u32) -> Result<bool, Broken> {
-        let Some(rx) = self.rx.as_mut().filter(|_| self.up) else {
+        if !self.up {
             // Lost, as on a cable that is not plugged in.
             return Ok(true);
-        };
-        let sent = if self.caps & cap::CHAIN == 0 {
-            rx.send(frame, flags)?
+        }
+        let (chained, many) = (self.chained(), self.pairs.len());
+        let first = if many > 1 {
+            self.flows.pair(frame, many)
         } else {
-            rx.scatter(frame, flags, MORE)?
+            0
         };
-        // A frame for which no buffer is large enough is lost.
-        self.starved |= sent == Sent::NoBuffer;
-        Ok(sent != Sent::NoBuffer)
+        for number in (first..first + many).map(|number| number % many) {
+            let Some(pair) = self.pairs.get_mut(number) else {
+                break;
+            };
+            // A frame for which no buffer is large enough is lost.
+            if pair.give(frame, flags, chained)? != Sent::NoBuffer {
+                if number != first {
+                    self.flows.sent(frame, number);
+                }
+                return Ok(true);
+            }
+            if many > 1 && !pair.is_stalled() {
+                if let Some(alarm) = &mut self.alarm {
+                    alarm.after(STALL);
+                }
+                break;
+            }
+        }
+        Ok(false)
     }
 
-    /// Tells the guest of what was passed on: one interrupt, after which it looks at both queues.
+    /// Tells the guest of what it does not know: the state of the link.
+    pub fn announce(&mut self) -> Result<(), Broken> {
+        if !self.up || self.told == Some(self.link) {
+            return Ok(());
+        }
+        let Some(events) = &mut self.events else {
+            return Ok(());
+        };
+        let mut event = [0; size_of::<layout::EthernetEvent>()];
+        event[..4].copy_from_slice(&EVENT_LINK.to_le_bytes());
+        event[4..8].copy_from_slice(&u32::from(self.link).to_le_bytes());
+        if events.send(&event, 0)? != Sent::NoBuffer {
+            self.told = Some(self.link);
+        }
+        Ok(())
+    }
+
+    /// Tells the guest of what was passed on: one interrupt, after which it looks at all queues.
     pub fn signal(&mut self) {
         let mut due = None;
-        for queue in [&mut self.rx, &mut self.tx].into_iter().flatten() {
+        for queue in self.all() {
             if queue.inject() {
                 due = Some(&*queue);
             }
@@ -274,15 +428,18 @@ impl Port {
         }
     }
 
-    /// Waits for frames of the guest, unless `full`; and for buffers, if it had none. True: they
+    /// Waits for frames of the guest, unless `full`; and for buffers, where it had none. True: they
     /// have come already.
     pub fn rest(&mut self, full: bool) -> bool {
         if !self.up {
             return false;
         }
-        let rests = |queue: &Endpoint| queue.rest() || queue.ready();
-        let tx = self.tx.as_ref().filter(|_| !full).is_some_and(rests);
-        let rx = self.rx.as_ref().filter(|_| self.starved).is_some_and(rests);
-        tx || rx
+        let mut more = false;
+        for pair in &self.pairs {
+            more |= pair.rest(full);
+        }
+        let unsaid = self.told != Some(self.link);
+        let events = self.events.as_ref().filter(|_| unsaid);
+        more | events.is_some_and(|events| events.rest() || events.ready())
     }
 }

@@ -71,6 +71,7 @@ impl Far {
     }
 
     pub(crate) fn start(&mut self, waker: &Waker, joiner: &Joiner) {
+        self.port.start(waker);
         self.place.start(waker, joiner);
     }
 
@@ -97,6 +98,7 @@ impl Far {
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
         self.place.take_reports()?;
+        self.port.announce()?;
         let Some(client) = &mut self.place.client else {
             return Ok((false, false));
         };

@@ -110,6 +110,9 @@ fn play(bytes: &[u8]) {
         let caps = u64::from(input.u8() & 7);
         if host.is_some() {
             guest.up_console();
+        } else if begin & 0x40 != 0 {
+            guest.up_pairs(caps, 2);
+            guest.events.as_mut().unwrap().post(2, 16);
         } else {
             guest.up(caps);
         }
@@ -169,7 +172,7 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
             let ask = Ask {
                 interface: u32::from(input.u8() % 4),
                 connection: input.pick(&[0, 0, 0, 1, 15, 16, u32::MAX]),
-                queue: u32::from(input.u8() % 3),
+                queue: u32::from(input.u8() % 6),
                 number: match input.u8() % 4 {
                     0 => input.u32(),
                     1 => COUNT,
@@ -193,7 +196,14 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
         4 => {
             // Any word of a ring: heads, signals, indices, descriptors.
             let bytes = layout_bytes(input);
-            let at = RINGS + u64::from(input.u16() & 0x13fc);
+            let place = input.u16();
+            // Further pairs have a ring at each fourth kilobyte, too.
+            let mask = if guest.events.is_some() {
+                0x73fc
+            } else {
+                0x13fc
+            };
+            let at = RINGS + u64::from(place & mask);
             guest.memory.write_slice(&bytes, GuestAddress(at)).unwrap();
         }
         5 => descriptor(guest, input),
@@ -208,6 +218,9 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
             let parts = [(&frame[..cut], more), (&frame[cut..], 0)];
             guest.send(&parts);
             guest.bridge.serve(false, 1);
+            if guest.events.is_some() {
+                guest.switch_to(usize::from(cut & 1));
+            }
         }
         8 => {
             if let Some(rx) = &mut guest.rx {
@@ -233,7 +246,8 @@ fn layout_bytes(input: &mut Input<'_>) -> [u8; 4] {
 
 /// A descriptor with any address but the canary's, and the index that covers it.
 fn descriptor(guest: &mut Guest, input: &mut Input<'_>) {
-    let queue = u64::from(input.u8() & 1);
+    let queues = if guest.events.is_some() { 5 } else { 2 };
+    let queue = u64::from(input.u8() % queues);
     let ring = RINGS + queue * 0x1000;
     let slot = input.u32() % COUNT;
     let at = ring + 448 + u64::from(slot) * 32;

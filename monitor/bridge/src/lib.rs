@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod bridge;
 mod card;
 mod command;
@@ -24,6 +25,7 @@ mod console_tests;
 mod disk;
 mod far;
 mod far_disk;
+mod flow;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
@@ -35,6 +37,9 @@ mod make;
 mod memory;
 mod model;
 mod offload;
+mod pair;
+#[cfg(test)]
+mod pair_tests;
 mod place;
 mod presence;
 mod shown;

@@ -131,6 +131,7 @@ impl Stack {
 
     pub(crate) fn start(&mut self, waker: &Waker) {
         self.waker = Some(waker.clone());
+        self.port.start(waker);
     }
 
     fn arm(&mut self, on: bool) {
@@ -156,6 +157,7 @@ impl Stack {
     /// to do at once.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
         self.network.look_at_clock();
+        self.port.announce()?;
         // While it looks, for whatever, its file may not be armed.
         let looks = std::mem::take(&mut self.reported) || self.looks.on();
         let reports = looks && self.network.look();

@@ -79,6 +79,7 @@ impl Tap {
 
     pub(crate) fn start(&mut self, waker: &Waker) {
         self.waker = Some(waker.clone());
+        self.port.start(waker);
     }
 
     pub(crate) fn presence(&self) -> Arc<Presence> {
@@ -123,7 +124,10 @@ impl Tap {
             self.outgoing.extend_from_slice(&frame);
             let sent = link.send(&self.outgoing);
             match sent {
-                Ok(true) => self.port.passed(frame),
+                Ok(true) => {
+                    self.port.passed(frame);
+                    self.port.set_link(!link.down);
+                }
                 Ok(false) => {
                     self.port.keep(frame);
                     self.full = true;
@@ -183,18 +187,20 @@ impl Tap {
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
         let sent = self.transmit(budget)?;
+        self.port.announce()?;
         let received = self.receive(budget)?;
         let more = sent == budget || (self.reported && self.waiting.is_none());
         Ok((sent + received > 0, more))
     }
 
     fn arm(&mut self) {
-        let mut events = EventFlags::empty();
-        events.set(EventFlags::IN, self.waiting.is_none());
-        events.set(EventFlags::OUT, self.full);
         let (Some(waker), Some(link)) = (&self.waker, &self.link) else {
             return;
         };
+        let mut events = EventFlags::empty();
+        events.set(EventFlags::IN, self.waiting.is_none());
+        // One that is down takes frames again once it is up.
+        events.set(EventFlags::OUT, self.full || link.down);
         // One that has ended would be reported over and over while nothing asks it.
         if events.is_empty() || self.armed == events {
             return;
@@ -294,5 +300,10 @@ impl Device for Tap {
     fn woken(&mut self) {
         // A file reports once until it is armed again.
         (self.armed, self.reported) = (EventFlags::empty(), true);
+        if let Some(link) = &mut self.link {
+            // Only an interface that is up reports. If it is not, the next frame tells.
+            link.down = false;
+            self.port.set_link(true);
+        }
     }
 }

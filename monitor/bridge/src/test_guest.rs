@@ -76,6 +76,32 @@ impl Ring {
         self.next += 1;
         ptr
     }
+
+    /// Posts empty buffers of a size.
+    pub fn post(&mut self, count: u32, len: u32) {
+        for _ in 0..count {
+            let ptr = self.place();
+            let buffer = Buffer {
+                cookie: ptr,
+                ptr,
+                len,
+                flags: 0,
+            };
+            self.north.post(buffer).unwrap();
+        }
+    }
+
+    /// The buffers that came back: bytes and flags.
+    pub fn received(&mut self, memory: &Memory) -> Vec<(Vec<u8>, u32)> {
+        let mut all = Vec::new();
+        while let Some(returned) = self.north.take().unwrap() {
+            let mut bytes = vec![0; returned.used as usize];
+            let at = GuestAddress(returned.cookie);
+            memory.read_slice(&mut bytes, at).unwrap();
+            all.push((bytes, returned.flags));
+        }
+        all
+    }
 }
 
 /// A guest with a bridge.
@@ -86,6 +112,10 @@ pub struct Guest {
     pub count: Arc<Count>,
     pub rx: Option<Ring>,
     pub tx: Option<Ring>,
+    /// The pair that these are, and those of the others.
+    pair: usize,
+    others: Vec<[Option<Ring>; 2]>,
+    pub events: Option<Ring>,
     pub reactor: Arc<Reactor>,
 }
 
@@ -131,6 +161,9 @@ impl Guest {
             count,
             rx: None,
             tx: None,
+            pair: 0,
+            others: Vec::new(),
+            events: None,
             reactor,
         }
     }
@@ -212,7 +245,11 @@ impl Guest {
             north: North::begin(made.ring, role, posted, 0).unwrap(),
             here: made.to_north,
             there: made.to_south,
-            buffers: BUFFERS + u64::from(queue) * 0x100000,
+            buffers: match (queue, role) {
+                (2, _) => BUFFERS + 0x200000,
+                (_, Role::Receive) => BUFFERS + 0x80000 * u64::from(queue > 2),
+                (_, Role::Transmit) => BUFFERS + 0x100000 + 0x80000 * u64::from(queue > 2),
+            },
             next: 0,
         }
     }
@@ -220,7 +257,9 @@ impl Guest {
     /// Shares a queue.
     pub fn share(&mut self, queue: u32, role: Role) -> u32 {
         let ring = self.ring(queue, role);
-        let place = if role == Role::Receive {
+        let place = if queue == 2 {
+            &mut self.events
+        } else if role == Role::Receive {
             &mut self.rx
         } else {
             &mut self.tx
@@ -245,6 +284,39 @@ impl Guest {
         assert_eq!(self.share(0, Role::Receive), 0);
         assert_eq!(self.share(1, Role::Transmit), 0);
         self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
+    }
+
+    /// The same with several pairs of queues, and with events. The first pair is used.
+    pub fn up_pairs(&mut self, caps: u64, pairs: u32) {
+        self.begin();
+        self.open();
+        let [a, b, c, d] = word(caps).to_le_bytes();
+        for (group, bits) in [(0, [a, b, c, d]), (1, [1, 0, 0, 0])] {
+            let [a, b, c, d] = bits;
+            self.call(layout::VBUS_ETHERNET_NEGCAP, &[group, 0, 0, 0, a, b, c, d])
+                .unwrap();
+        }
+        let got = self.call(layout::VBUS_ETHERNET_PAIRS, &pairs.to_le_bytes());
+        assert_eq!(got.unwrap(), pairs.to_le_bytes());
+        assert_eq!(self.share(2, Role::Receive), 0);
+        for pair in 0..pairs {
+            let first = if pair == 0 { 0 } else { 2 * pair + 1 };
+            self.switch_to(pair as usize);
+            assert_eq!(self.share(first, Role::Receive), 0);
+            assert_eq!(self.share(first + 1, Role::Transmit), 0);
+        }
+        self.switch_to(0);
+        self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
+    }
+
+    /// What follows is about this pair.
+    pub fn switch_to(&mut self, pair: usize) {
+        while self.others.len() <= pair.max(self.pair) {
+            self.others.push([None, None]);
+        }
+        self.others[self.pair] = [self.rx.take(), self.tx.take()];
+        [self.rx, self.tx] = std::mem::take(&mut self.others[pair]);
+        self.pair = pair;
     }
 
     fn begin(&mut self) {
@@ -285,17 +357,7 @@ impl Guest {
 
     /// Posts empty buffers of a size.
     pub fn post(&mut self, count: u32, len: u32) {
-        let rx = self.rx.as_mut().unwrap();
-        for _ in 0..count {
-            let ptr = rx.place();
-            let buffer = Buffer {
-                cookie: ptr,
-                ptr,
-                len,
-                flags: 0,
-            };
-            rx.north.post(buffer).unwrap();
-        }
+        self.rx.as_mut().unwrap().post(count, len);
     }
 
     /// Posts the parts of a frame, each with its flags.
@@ -320,16 +382,7 @@ impl Guest {
 
     /// The buffers that came back: bytes and flags.
     pub fn received(&mut self) -> Vec<(Vec<u8>, u32)> {
-        let rx = self.rx.as_mut().unwrap();
-        let mut all = Vec::new();
-        while let Some(returned) = rx.north.take().unwrap() {
-            let mut bytes = vec![0; returned.used as usize];
-            self.memory
-                .read_slice(&mut bytes, GuestAddress(returned.cookie))
-                .unwrap();
-            all.push((bytes, returned.flags));
-        }
-        all
+        self.rx.as_mut().unwrap().received(&self.memory)
     }
 
     /// Lets the bridge work until it waits.

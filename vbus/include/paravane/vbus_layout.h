@@ -30,8 +30,18 @@
 #define VBUS_ETHERNET_MACQUERY 0x2 /* result: the address, 6 bytes */
 #define VBUS_ETHERNET_NEGCAP 0x3 /* argument: group and bits that the north has, u32 each; result: those that hold */
 #define VBUS_ETHERNET_FLUSHRX 0x4 /* returns the posted buffers empty */
+#define VBUS_ETHERNET_EVQQUERY 0x6 /* result: the number of the event queue, u32; an error where nothing of group 1 holds */
 #define VBUS_ETHERNET_MACSET 0x10 /* argument: the wanted address, 6 bytes */
 #define VBUS_ETHERNET_MTUQUERY 0x11 /* result: MTU and largest MTU in bytes of an IP packet, u16 each */
+#define VBUS_ETHERNET_PAIRS 0x12 /* argument: pairs of queues that the north wants, u32, before a queue is shared; result: those that it gets, at least 1. Without this call it has 1 */
+
+/* virtual-ethernet: queues. Pair 0 are the queues 0 and 1. Pair n, from 1 on, receives by queue 2n + 1 and transmits by queue 2n + 2 */
+#define VBUS_ETHERNET_EVENTS 0x2 /* the event queue: the north receives */
+#define VBUS_ETHERNET_PAIRS_MAX 0x8 /* most pairs */
+
+/* virtual-ethernet: capability bits of group 1, and vbus_ethernet_event.event */
+#define VBUS_ETHERNET_GROUP_EVENTS 0x1 /* the group, for VBUS_ETHERNET_NEGCAP */
+#define VBUS_ETHERNET_EVENT_LINK 0x1 /* value is whether frames reach the host's network. Sent for VBUS_ETHERNET_LINKUP, and when it changes */
 
 /* virtual-ethernet: capability bits of group 0, by VBUS_ETHERNET_NEGCAP */
 #define VBUS_ETHERNET_CAP_CHAIN 0x1 /* a frame may take several descriptors, in both directions */
@@ -147,6 +157,12 @@
 #define VBUS_OFF_IOQ_HEAD_RESERVED 324
 #define VBUS_OFF_IOQ_INUSE_TAIL 384
 #define VBUS_OFF_IOQ_TAIL_RESERVED 388
+
+/* struct vbus_ethernet_event */
+#define VBUS_SIZE_ETHERNET_EVENT 16
+#define VBUS_OFF_ETHERNET_EVENT_EVENT 0
+#define VBUS_OFF_ETHERNET_EVENT_VALUE 4
+#define VBUS_OFF_ETHERNET_EVENT_RESERVED 8
 
 /* struct vbus_block_request */
 #define VBUS_SIZE_BLOCK_REQUEST 32
@@ -279,6 +295,17 @@ _Static_assert(offsetof(struct vbus_ioq, inuse_head) == VBUS_OFF_IOQ_INUSE_HEAD,
 _Static_assert(offsetof(struct vbus_ioq, head_reserved) == VBUS_OFF_IOQ_HEAD_RESERVED, "vbus_ioq.head_reserved");
 _Static_assert(offsetof(struct vbus_ioq, inuse_tail) == VBUS_OFF_IOQ_INUSE_TAIL, "vbus_ioq.inuse_tail");
 _Static_assert(offsetof(struct vbus_ioq, tail_reserved) == VBUS_OFF_IOQ_TAIL_RESERVED, "vbus_ioq.tail_reserved");
+
+/* virtual-ethernet: a packet of the event queue */
+struct vbus_ethernet_event {
+	__u32 event; /* VBUS_ETHERNET_EVENT */
+	__u32 value; /* what the event says */
+	__u32 reserved[2]; /* zero */
+};
+_Static_assert(sizeof(struct vbus_ethernet_event) == VBUS_SIZE_ETHERNET_EVENT, "vbus_ethernet_event");
+_Static_assert(offsetof(struct vbus_ethernet_event, event) == VBUS_OFF_ETHERNET_EVENT_EVENT, "vbus_ethernet_event.event");
+_Static_assert(offsetof(struct vbus_ethernet_event, value) == VBUS_OFF_ETHERNET_EVENT_VALUE, "vbus_ethernet_event.value");
+_Static_assert(offsetof(struct vbus_ethernet_event, reserved) == VBUS_OFF_ETHERNET_EVENT_RESERVED, "vbus_ethernet_event.reserved");
 
 /* virtual-block: a request, in the buffer of its first descriptor, at a multiple of 8. The data follows in the buffers of further descriptors. The south reads it once */
 struct vbus_block_request {

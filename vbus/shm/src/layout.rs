@@ -45,10 +45,26 @@ pub const VBUS_ETHERNET_MACQUERY: u64 = 0x2;
 pub const VBUS_ETHERNET_NEGCAP: u64 = 0x3;
 /// Returns the posted buffers empty.
 pub const VBUS_ETHERNET_FLUSHRX: u64 = 0x4;
+/// Result: the number of the event queue, u32; an error where nothing of group 1 holds.
+pub const VBUS_ETHERNET_EVQQUERY: u64 = 0x6;
 /// Argument: the wanted address, 6 bytes.
 pub const VBUS_ETHERNET_MACSET: u64 = 0x10;
 /// Result: MTU and largest MTU in bytes of an IP packet, u16 each.
 pub const VBUS_ETHERNET_MTUQUERY: u64 = 0x11;
+/// Argument: pairs of queues that the north wants, u32, before a queue is shared; result: those that it gets, at least 1. Without this call it has 1.
+pub const VBUS_ETHERNET_PAIRS: u64 = 0x12;
+
+// virtual-ethernet: queues. Pair 0 are the queues 0 and 1. Pair n, from 1 on, receives by queue 2n + 1 and transmits by queue 2n + 2
+/// The event queue: the north receives.
+pub const VBUS_ETHERNET_EVENTS: u64 = 0x2;
+/// Most pairs.
+pub const VBUS_ETHERNET_PAIRS_MAX: u64 = 0x8;
+
+// virtual-ethernet: capability bits of group 1, and vbus_ethernet_event.event
+/// The group, for VBUS_ETHERNET_NEGCAP.
+pub const VBUS_ETHERNET_GROUP_EVENTS: u64 = 0x1;
+/// Value is whether frames reach the host's network. Sent for VBUS_ETHERNET_LINKUP, and when it changes.
+pub const VBUS_ETHERNET_EVENT_LINK: u64 = 0x1;
 
 // virtual-ethernet: capability bits of group 0, by VBUS_ETHERNET_NEGCAP
 /// A frame may take several descriptors, in both directions.
@@ -333,6 +349,30 @@ const _: () = assert!(offset_of!(Ioq, head_reserved) == 324);
 const _: () = assert!(offset_of!(Ioq, inuse_tail) == 384);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Ioq, tail_reserved) == 388);
+
+/// Virtual-ethernet: a packet of the event queue.
+#[repr(C)]
+#[derive(Debug)]
+pub struct EthernetEvent {
+    /// VBUS_ETHERNET_EVENT.
+    pub event: AtomicU32,
+    /// What the event says.
+    pub value: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU32; 2],
+}
+
+// SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
+#[cfg(not(loom))]
+unsafe impl View for EthernetEvent {}
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<EthernetEvent>() == 16);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(EthernetEvent, event) == 0);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(EthernetEvent, value) == 4);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(EthernetEvent, reserved) == 8);
 
 /// Virtual-block: a request, in the buffer of its first descriptor, at a multiple of 8. The data follows in the buffers of further descriptors. The south reads it once.
 #[repr(C)]
