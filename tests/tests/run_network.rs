@@ -412,22 +412,33 @@ fn a_tap_that_is_down_loses_frames_and_nothing_else() {
             ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 up
             ping -c 1 -W 1 10.9.0.1 >/dev/null && exit 4
             test $(cat /sys/class/net/eth0/statistics/tx_packets) -gt 0 && echo sent
+            for i in $(seq 100); do
+                test $(cat /sys/class/net/eth0/carrier) = 0 && break
+                usleep 20000
+            done
+            cat /sys/class/net/eth0/carrier
             until ping -c 1 -W 1 10.9.0.1 >/dev/null; do
                 test -e /sys/class/net/eth0 || exit 3
             done
+            cat /sys/class/net/eth0/carrier
             echo passed' >"$folder/output" &
         exec 3<"$folder/output"
+        read line <&3
+        echo "$line"
         read line <&3
         echo "$line"
         ip link set vm0 up
         read line <&3
         echo "$line"
+        read line <&3
+        echo "$line"
         wait $!
     "#;
     if let Some(done) = in_namespace(script) {
+        // The card tells whether frames reach the host.
         assert_eq!(
             (done.code, done.stdout.as_str()),
-            (0, "sent\npassed\n"),
+            (0, "sent\n0\n1\npassed\n"),
             "{done:?}"
         );
     }

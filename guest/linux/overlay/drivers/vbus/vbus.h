@@ -11,8 +11,8 @@
 #include <paravane/vbus_shm.h>
 
 #define VBUS_TYPE_MAX 32
-/* Queues of a connection: 0 receives, 1 transmits. */
-#define VBUS_QUEUES 2
+/* Queues of a connection: 0 receives, 1 transmits. Only network cards have more. */
+#define VBUS_QUEUES (2 * VBUS_ETHERNET_PAIRS_MAX + 1)
 
 struct vbus_bus;
 

@@ -5,10 +5,14 @@
  */
 #include <linux/err.h>
 #include <linux/etherdevice.h>
-#include <linux/ethtool.h>
 #include <linux/if_vlan.h>
+#include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include "venet.h"
+
+static unsigned int pairs;
+module_param(pairs, uint, 0444);
+MODULE_PARM_DESC(pairs, "pairs of queues of a card at first; 0: one for each CPU");
 
 #define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4)
 
@@ -22,47 +26,66 @@ void venet_break(struct venet *venet, int error)
 	schedule_work(&venet->restart);
 }
 
+static void there(void *data)
+{
+	struct venet_pair *pair = data;
+
+	__napi_schedule(&pair->napi);
+}
+
+/* Lets a pair work on its CPU. */
+static void wake(struct venet_pair *pair)
+{
+	if (!READ_ONCE(pair->rx->here->pending) && !READ_ONCE(pair->tx->here->pending))
+		return;
+	pair->interrupts++;
+	if (!napi_schedule_prep(&pair->napi))
+		return;
+	vbus_side_disable(pair->rx->here);
+	/* Until the pair has worked nobody else sends this. */
+	if (pair->venet->count == 1 || pair->cpu == smp_processor_id() ||
+	    smp_call_function_single_async(pair->cpu, &pair->csd))
+		__napi_schedule(&pair->napi);
+}
+
 static void signal(struct vbus_connection *connection)
 {
 	struct venet *venet = container_of(connection, struct venet, connection);
-	struct vbus_queue *rx = venet_queue(venet, VENET_RX), *tx = venet_queue(venet, VENET_TX);
+	struct vbus_queue *events = &connection->queues[VBUS_ETHERNET_EVENTS];
+	int i;
 
-	/* Before both queues are shared there is nothing to look at. */
-	if (!smp_load_acquire(&tx->here))
+	/* Before all queues are shared there is nothing to look at. */
+	if (!smp_load_acquire(&venet->running))
 		return;
-	/* It may be another device's interrupt. */
-	if (!READ_ONCE(rx->here->pending) && !READ_ONCE(tx->here->pending))
-		return;
-	venet->interrupts++;
-	if (napi_schedule_prep(&venet->napi)) {
-		vbus_side_disable(rx->here);
-		__napi_schedule(&venet->napi);
-	}
+	/* It may be another device's interrupt: each pair looks. */
+	for (i = 0; i < venet->count; i++)
+		wake(&venet->pairs[i]);
+	if (events->here && READ_ONCE(events->here->pending))
+		schedule_work(&venet->event);
 }
 
 static int poll(struct napi_struct *napi, int budget)
 {
-	struct venet *venet = container_of(napi, struct venet, napi);
-	struct netdev_queue *queue = netdev_get_tx_queue(venet->dev, 0);
-	struct vbus_queue *rx = venet_queue(venet, VENET_RX), *tx = venet_queue(venet, VENET_TX);
+	struct venet_pair *pair = container_of(napi, struct venet_pair, napi);
+	struct netdev_queue *queue = netdev_get_tx_queue(pair->venet->dev, pair->number);
 	int done;
 
-	vbus_side_look(rx->here);
-	done = venet_receive(venet, budget);
-	if (venet_room(tx) < VENET_COUNT && __netif_tx_trylock(queue)) {
-		bool awaited = venet->awaited;
+	vbus_side_look(pair->rx->here);
+	done = venet_receive(pair, budget);
+	if (venet_room(pair->tx) < VENET_COUNT && __netif_tx_trylock(queue)) {
+		bool awaited = pair->awaited;
 
 		if (awaited)
-			vbus_side_look(tx->here);
-		venet_reclaim(venet, budget);
+			vbus_side_look(pair->tx->here);
+		venet_reclaim(pair, budget);
 		/* Still much. The next notification has to come. */
-		if (venet->awaited && vbus_side_rest(tx->here))
+		if (pair->awaited && vbus_side_rest(pair->tx->here))
 			done = budget;
 		__netif_tx_unlock(queue);
 	}
 	if (done < budget && napi_complete_done(napi, done)) {
-		if (unlikely(vbus_side_rest(rx->here)) && napi_schedule_prep(napi)) {
-			vbus_side_disable(rx->here);
+		if (unlikely(vbus_side_rest(pair->rx->here)) && napi_schedule_prep(napi)) {
+			vbus_side_disable(pair->rx->here);
 			__napi_schedule(napi);
 		}
 	}
@@ -71,25 +94,95 @@ static int poll(struct napi_struct *napi, int budget)
 
 static void expired(struct timer_list *timer)
 {
-	struct venet *venet = from_timer(venet, timer, timer);
+	struct venet_pair *pair = from_timer(pair, timer, timer);
 
-	if (venet_room(venet_queue(venet, VENET_TX)) < VENET_COUNT)
-		napi_schedule(&venet->napi);
+	if (venet_room(pair->tx) < VENET_COUNT)
+		napi_schedule(&pair->napi);
+}
+
+/* Returns the bits of a group that both sides have. */
+static u32 agree(struct venet *venet, u32 group, u32 mine)
+{
+	__le32 caps[2] = { cpu_to_le32(group), cpu_to_le32(mine) };
+	int length = vbus_call(&venet->connection, VBUS_ETHERNET_NEGCAP, caps, sizeof(caps),
+			       sizeof(caps));
+
+	return length == sizeof(caps) ? le32_to_cpu(caps[1]) & mine : 0;
 }
 
 /* Opens the connection and agrees on capabilities. */
 static int connect(struct venet *venet)
 {
-	__le32 caps[2] = { 0, cpu_to_le32(MINE) };
+	__le32 pairs = cpu_to_le32(venet->wanted);
 	int length, error;
 
 	error = vbus_open(&venet->connection);
 	if (error)
 		return error;
-	length = vbus_call(&venet->connection, VBUS_ETHERNET_NEGCAP, caps, sizeof(caps),
-			   sizeof(caps));
-	venet->caps = length == sizeof(caps) ? le32_to_cpu(caps[1]) & MINE : 0;
+	venet->caps = agree(venet, 0, MINE);
+	venet->event_caps = agree(venet, VBUS_ETHERNET_GROUP_EVENTS, VBUS_ETHERNET_EVENT_LINK);
+	length = vbus_call(&venet->connection, VBUS_ETHERNET_PAIRS, &pairs, sizeof(pairs),
+			   sizeof(pairs));
+	venet->count = 1;
+	/* A card that does not know the call has one pair. */
+	if (length == sizeof(pairs))
+		venet->count = clamp(le32_to_cpu(pairs), 1, venet->wanted);
 	return 0;
+}
+
+/* Shares the queues of a pair. */
+static int share(struct venet_pair *pair)
+{
+	struct vbus_connection *connection = &pair->venet->connection;
+	unsigned int first = pair->number ? 2 * pair->number + 1 : 0;
+	int error;
+
+	pair->rx = &connection->queues[first];
+	pair->tx = &connection->queues[first + 1];
+	error = vbus_share(connection, first, VBUS_ROLE_RECEIVE, VENET_COUNT);
+	if (error)
+		return error;
+	error = venet_fill(pair);
+	if (error)
+		return error;
+	return vbus_share(connection, first + 1, VBUS_ROLE_TRANSMIT, VENET_COUNT);
+}
+
+/* Each pair belongs to some CPUs, which send by it, and of which the first receives by it. */
+static void place(struct venet *venet)
+{
+	cpumask_var_t mask;
+	int i, cpu;
+
+	if (venet->count == 1 || !zalloc_cpumask_var(&mask, GFP_KERNEL))
+		return;
+	cpus_read_lock();
+	for (i = 0; i < venet->count; i++) {
+		int number = 0;
+
+		cpumask_clear(mask);
+		for_each_online_cpu(cpu) {
+			if (number++ % venet->count == i)
+				cpumask_set_cpu(cpu, mask);
+		}
+		/* With fewer CPUs than pairs some have none. */
+		cpu = cpumask_first(mask);
+		venet->pairs[i].cpu = cpu < nr_cpu_ids ? cpu : cpumask_first(cpu_online_mask);
+		if (!cpumask_empty(mask))
+			__netif_set_xps_queue(venet->dev, cpumask_bits(mask), i, XPS_CPUS);
+	}
+	cpus_read_unlock();
+	free_cpumask_var(mask);
+}
+
+static void stop_pairs(struct venet *venet)
+{
+	int i;
+
+	for (i = 0; i < venet->count; i++) {
+		napi_disable(&venet->pairs[i].napi);
+		timer_delete_sync(&venet->pairs[i].timer);
+	}
 }
 
 /* Shares the queues and begins to work. */
@@ -97,40 +190,57 @@ static int start(struct venet *venet)
 {
 	struct vbus_connection *connection = &venet->connection;
 	unsigned int size = venet->dev->mtu + VLAN_ETH_HLEN;
-	int error;
+	int error, i;
 
 	venet->broken = false;
 	venet->order = venet->caps & VBUS_ETHERNET_CAP_CHAIN ? 0 : get_order(size);
-	error = vbus_share(connection, VENET_RX, VBUS_ROLE_RECEIVE, VENET_COUNT);
-	if (error)
-		return error;
-	error = venet_fill(venet);
-	if (error)
-		return error;
-	error = vbus_share(connection, VENET_TX, VBUS_ROLE_TRANSMIT, VENET_COUNT);
-	if (error)
-		return error;
-	napi_enable(&venet->napi);
-	if (vbus_side_rest(venet_queue(venet, VENET_RX)->here))
-		napi_schedule(&venet->napi);
+	for (i = 0; i < venet->count; i++) {
+		error = share(&venet->pairs[i]);
+		if (error)
+			return error;
+	}
+	if (venet->event_caps) {
+		error = venet_share_events(venet);
+		if (error)
+			return error;
+	}
+	place(venet);
+	for (i = 0; i < venet->count; i++)
+		napi_enable(&venet->pairs[i].napi);
+	smp_store_release(&venet->running, true);
+	for (i = 0; i < venet->count; i++) {
+		if (vbus_side_rest(venet->pairs[i].rx->here))
+			napi_schedule(&venet->pairs[i].napi);
+	}
+	/* Before the device tells how the link is. */
+	netif_carrier_on(venet->dev);
 	error = vbus_call(connection, VBUS_ETHERNET_LINKUP, NULL, 0, 0);
 	if (error < 0) {
-		napi_disable(&venet->napi);
+		WRITE_ONCE(venet->running, false);
+		stop_pairs(venet);
 		return error;
 	}
-	netif_carrier_on(venet->dev);
-	netif_start_queue(venet->dev);
+	netif_tx_start_all_queues(venet->dev);
 	return 0;
 }
 
 /* Ends the connection and frees what the device had. */
 static void end(struct venet *venet)
 {
+	int i;
+
+	WRITE_ONCE(venet->running, false);
 	vbus_close(&venet->connection);
-	if (venet_queue(venet, VENET_TX)->posted)
-		venet_free_sent(venet);
-	if (venet_queue(venet, VENET_RX)->posted)
-		venet_free_buffers(venet);
+	for (i = 0; i < VBUS_ETHERNET_PAIRS_MAX; i++) {
+		struct venet_pair *pair = &venet->pairs[i];
+
+		if (pair->tx && pair->tx->posted)
+			venet_free_sent(pair);
+		if (pair->rx && pair->rx->posted)
+			venet_free_buffers(pair);
+		pair->rx = NULL;
+		pair->tx = NULL;
+	}
 	vbus_free_queues(&venet->connection);
 }
 
@@ -143,7 +253,9 @@ static int venet_open(struct net_device *dev)
 	if (error)
 		return error;
 	netdev_update_features(dev);
-	error = start(venet);
+	error = netif_set_real_num_queues(dev, venet->count, venet->count);
+	if (!error)
+		error = start(venet);
 	if (error)
 		end(venet);
 	return error;
@@ -158,8 +270,9 @@ static int venet_stop(struct net_device *dev)
 		return 0;
 	netif_tx_disable(dev);
 	vbus_call(&venet->connection, VBUS_ETHERNET_LINKDOWN, NULL, 0, 0);
-	napi_disable(&venet->napi);
-	timer_delete_sync(&venet->timer);
+	/* No interrupt lets a pair work from here on. */
+	WRITE_ONCE(venet->running, false);
+	stop_pairs(venet);
 	end(venet);
 	return 0;
 }
@@ -195,19 +308,19 @@ static netdev_features_t venet_fix_features(struct net_device *dev, netdev_featu
 	return features;
 }
 
+int venet_again(struct venet *venet)
+{
+	if (!netif_running(venet->dev) || !venet->connection.open)
+		return 0;
+	venet_stop(venet->dev);
+	return venet_open(venet->dev);
+}
+
 static int venet_change_mtu(struct net_device *dev, int mtu)
 {
-	struct venet *venet = netdev_priv(dev);
-	bool up = netif_running(dev) && venet->connection.open;
-	int error = 0;
-
 	/* The size of buffers may depend on it. */
-	if (up)
-		venet_stop(dev);
 	WRITE_ONCE(dev->mtu, mtu);
-	if (up)
-		error = venet_open(dev);
-	return error;
+	return venet_again(netdev_priv(dev));
 }
 
 static const struct net_device_ops venet_ops = {
@@ -217,44 +330,6 @@ static const struct net_device_ops venet_ops = {
 	.ndo_validate_addr	= eth_validate_addr,
 	.ndo_fix_features	= venet_fix_features,
 	.ndo_change_mtu		= venet_change_mtu,
-};
-
-static void get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
-{
-	struct venet *venet = netdev_priv(dev);
-
-	strscpy(info->driver, "venet");
-	strscpy(info->bus_info, dev_name(&venet->connection.device->dev));
-}
-
-static const char names[][ETH_GSTRING_LEN] = { "interrupts", "kicks", "quiet" };
-
-static int get_sset_count(struct net_device *dev, int set)
-{
-	return set == ETH_SS_STATS ? ARRAY_SIZE(names) : -EOPNOTSUPP;
-}
-
-static void get_strings(struct net_device *dev, u32 set, u8 *text)
-{
-	if (set == ETH_SS_STATS)
-		memcpy(text, names, sizeof(names));
-}
-
-static void get_stats(struct net_device *dev, struct ethtool_stats *stats, u64 *values)
-{
-	struct venet *venet = netdev_priv(dev);
-
-	values[0] = venet->interrupts;
-	values[1] = venet->kicks;
-	values[2] = venet->quiet;
-}
-
-static const struct ethtool_ops venet_ethtool_ops = {
-	.get_drvinfo		= get_drvinfo,
-	.get_link		= ethtool_op_get_link,
-	.get_sset_count		= get_sset_count,
-	.get_strings		= get_strings,
-	.get_ethtool_stats	= get_stats,
 };
 
 /* Asks for the address and the MTU, and for capabilities. */
@@ -281,9 +356,9 @@ static int ask(struct venet *venet)
 
 static int venet_probe(struct vbus_device *device)
 {
-	struct net_device *dev = alloc_etherdev(sizeof(struct venet));
+	struct net_device *dev = alloc_etherdev_mq(sizeof(struct venet), VBUS_ETHERNET_PAIRS_MAX);
 	struct venet *venet;
-	int error;
+	int error, i;
 
 	if (!dev)
 		return -ENOMEM;
@@ -293,11 +368,25 @@ static int venet_probe(struct vbus_device *device)
 	venet->connection.device = device;
 	venet->connection.signal = signal;
 	INIT_WORK(&venet->restart, restart);
-	timer_setup(&venet->timer, expired, 0);
+	INIT_WORK(&venet->event, venet_take_events);
+	venet->wanted = clamp(pairs ?: num_online_cpus(), 1, VBUS_ETHERNET_PAIRS_MAX);
+	for (i = 0; i < VBUS_ETHERNET_PAIRS_MAX; i++) {
+		struct venet_pair *pair = &venet->pairs[i];
+
+		pair->venet = venet;
+		pair->number = i;
+		INIT_CSD(&pair->csd, there, pair);
+		timer_setup(&pair->timer, expired, 0);
+		netif_napi_add(dev, &pair->napi, poll);
+	}
+	venet->events = kcalloc(VENET_EVENTS, sizeof(*venet->events), GFP_KERNEL);
+	if (!venet->events) {
+		error = -ENOMEM;
+		goto free;
+	}
 	dev->netdev_ops = &venet_ops;
 	dev->ethtool_ops = &venet_ethtool_ops;
 	dev->pcpu_stat_type = NETDEV_PCPU_STAT_TSTATS;
-	netif_napi_add(dev, &venet->napi, poll);
 	error = connect(venet);
 	if (error)
 		goto free;
@@ -311,12 +400,16 @@ static int venet_probe(struct vbus_device *device)
 	/* From down to up, or the state of the link stays unknown. */
 	netif_carrier_off(dev);
 	dev_set_drvdata(&device->dev, venet);
+	error = netif_set_real_num_queues(dev, venet->count, venet->count);
+	if (error)
+		goto free;
 	error = register_netdev(dev);
 	if (!error) {
 		netif_carrier_on(dev);
 		return 0;
 	}
 free:
+	kfree(venet->events);
 	free_netdev(dev);
 	return error;
 }
@@ -327,6 +420,8 @@ static void venet_remove(struct vbus_device *device)
 
 	unregister_netdev(venet->dev);
 	cancel_work_sync(&venet->restart);
+	cancel_work_sync(&venet->event);
+	kfree(venet->events);
 	free_netdev(venet->dev);
 }
 

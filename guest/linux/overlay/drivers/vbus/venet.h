@@ -5,24 +5,28 @@
 
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
+#include <linux/smp.h>
 #include <linux/timer.h>
 #include <linux/workqueue.h>
 #include "vbus.h"
 
-#define VENET_RX 0
-#define VENET_TX 1
-/* Descriptors of a queue. */
+/* Descriptors of a queue, and of the event queue. */
 #define VENET_COUNT 256
+#define VENET_EVENTS 4
 
-struct venet {
-	struct vbus_connection connection;
-	struct net_device *dev;
+struct venet;
+
+/* Two queues, and the work for them on one CPU. */
+struct venet_pair {
+	struct venet *venet;
+	struct vbus_queue *rx, *tx;
 	struct napi_struct napi;
-	/* Capabilities that both sides have. */
-	u32 caps;
+	unsigned int number;
+	/* Where the work is done that an interrupt on another CPU asks for. */
+	int cpu;
+	call_single_data_t csd;
 
-	/* Receive: the pages of a buffer, and the frame of which parts are missing. */
-	unsigned int order;
+	/* Receive: the frame of which parts are missing. */
 	struct sk_buff *partial;
 	u32 partial_flags;
 
@@ -33,18 +37,33 @@ struct venet {
 	/* Looks for what was sent where nothing else does. */
 	struct timer_list timer;
 
+	/* For ethtool. */
+	u64 interrupts, kicks, quiet, received, sent;
+} ____cacheline_aligned_in_smp;
+
+struct venet {
+	struct vbus_connection connection;
+	struct net_device *dev;
+	/* Capabilities that both sides have. */
+	u32 caps, event_caps;
+	/* Receive: the pages of a buffer. */
+	unsigned int order;
+
+	/* The pairs that are wanted, and those that there are. */
+	unsigned int wanted, count;
+	/* They may be looked at. */
+	bool running;
+
+	/* What the event queue brings. */
+	struct vbus_ethernet_event *events;
+	struct work_struct event;
+
 	/* The device broke the protocol, or closed the connection. */
 	struct work_struct restart;
 	bool broken;
 
-	/* For ethtool. */
-	u64 interrupts, kicks, quiet;
+	struct venet_pair pairs[VBUS_ETHERNET_PAIRS_MAX];
 };
-
-static inline struct vbus_queue *venet_queue(struct venet *venet, int number)
-{
-	return &venet->connection.queues[number];
-}
 
 static inline unsigned int venet_room(const struct vbus_queue *queue)
 {
@@ -52,27 +71,36 @@ static inline unsigned int venet_room(const struct vbus_queue *queue)
 }
 
 /* Tells the device of what was posted to a queue, if it wants to know. */
-static inline void venet_kick(struct venet *venet, struct vbus_queue *queue)
+static inline void venet_kick(struct venet_pair *pair, struct vbus_queue *queue)
 {
 	if (vbus_side_inject(queue->there)) {
-		venet->kicks++;
-		vbus_notify(&venet->connection);
+		pair->kicks++;
+		vbus_notify(&pair->venet->connection);
 	} else {
-		venet->quiet++;
+		pair->quiet++;
 	}
 }
 
 /* venet.c */
 void venet_break(struct venet *venet, int error);
 
+/* venet_events.c */
+int venet_share_events(struct venet *venet);
+void venet_take_events(struct work_struct *work);
+
+/* venet_ethtool.c */
+extern const struct ethtool_ops venet_ethtool_ops;
+/* Connects again with `wanted` pairs. Under the lock of network devices. */
+int venet_again(struct venet *venet);
+
 /* venet_rx.c */
-int venet_fill(struct venet *venet);
-int venet_receive(struct venet *venet, int budget);
-void venet_free_buffers(struct venet *venet);
+int venet_fill(struct venet_pair *pair);
+int venet_receive(struct venet_pair *pair, int budget);
+void venet_free_buffers(struct venet_pair *pair);
 
 /* venet_tx.c. Under the lock of the device's queue, but for the first. */
 netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev);
-void venet_reclaim(struct venet *venet, int budget);
-void venet_free_sent(struct venet *venet);
+void venet_reclaim(struct venet_pair *pair, int budget);
+void venet_free_sent(struct venet_pair *pair);
 
 #endif

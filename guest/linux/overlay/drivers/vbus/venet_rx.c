@@ -17,15 +17,15 @@ static unsigned int buffer_size(const struct venet *venet)
 	return PAGE_SIZE << venet->order;
 }
 
-static int post(struct venet *venet, struct page *page)
+static int post(struct venet_pair *pair, struct page *page)
 {
 	struct vbus_buffer buffer = {
 		.cookie	= (unsigned long)page,
 		.ptr	= page_to_phys(page),
-		.len	= buffer_size(venet),
+		.len	= buffer_size(pair->venet),
 	};
 
-	return vbus_north_post(&venet_queue(venet, VENET_RX)->north, &buffer);
+	return vbus_north_post(&pair->rx->north, &buffer);
 }
 
 static struct page *new_page(struct venet *venet, gfp_t flags)
@@ -34,16 +34,16 @@ static struct page *new_page(struct venet *venet, gfp_t flags)
 }
 
 /* Posts buffers until the queue is full. Returns 0 or -ENOMEM. */
-int venet_fill(struct venet *venet)
+int venet_fill(struct venet_pair *pair)
 {
-	struct vbus_queue *queue = venet_queue(venet, VENET_RX);
+	struct venet *venet = pair->venet;
 	struct page *page;
 
-	while (venet_room(queue)) {
+	while (venet_room(pair->rx)) {
 		page = new_page(venet, GFP_KERNEL);
 		if (!page)
 			return -ENOMEM;
-		if (post(venet, page)) {
+		if (post(pair, page)) {
 			__free_pages(page, venet->order);
 			return -EPROTO;
 		}
@@ -52,9 +52,9 @@ int venet_fill(struct venet *venet)
 }
 
 /* A frame of one buffer that is short. */
-static struct sk_buff *copied(struct venet *venet, struct page *page, u32 used)
+static struct sk_buff *copied(struct venet_pair *pair, struct page *page, u32 used)
 {
-	struct sk_buff *skb = napi_alloc_skb(&venet->napi, used);
+	struct sk_buff *skb = napi_alloc_skb(&pair->napi, used);
 
 	if (skb)
 		skb_put_data(skb, page_address(page), used);
@@ -62,23 +62,24 @@ static struct sk_buff *copied(struct venet *venet, struct page *page, u32 used)
 }
 
 /* The beginning of a frame, which takes the page. */
-static struct sk_buff *begun(struct venet *venet, struct page *page, u32 used)
+static struct sk_buff *begun(struct venet_pair *pair, struct page *page, u32 used)
 {
-	struct sk_buff *skb = napi_alloc_skb(&venet->napi, HEAD);
+	struct sk_buff *skb = napi_alloc_skb(&pair->napi, HEAD);
 	u32 head = min_t(u32, used, HEAD);
 
 	if (!skb)
 		return NULL;
 	skb_put_data(skb, page_address(page), head);
 	if (used > head)
-		skb_add_rx_frag(skb, 0, page, head, used - head, buffer_size(venet));
+		skb_add_rx_frag(skb, 0, page, head, used - head, buffer_size(pair->venet));
 	else
-		__free_pages(page, venet->order);
+		__free_pages(page, pair->venet->order);
 	return skb;
 }
 
-static void deliver(struct venet *venet, struct sk_buff *skb, u32 flags)
+static void deliver(struct venet_pair *pair, struct sk_buff *skb, u32 flags)
 {
+	struct venet *venet = pair->venet;
 	u16 start = flags >> VBUS_ETHERNET_START_SHIFT & 0xff;
 	u16 offset = (flags >> VBUS_ETHERNET_OFFSET_SHIFT & 0xf) * 2;
 
@@ -92,23 +93,25 @@ static void deliver(struct venet *venet, struct sk_buff *skb, u32 flags)
 	}
 	dev_sw_netstats_rx_add(venet->dev, skb->len);
 	skb->protocol = eth_type_trans(skb, venet->dev);
-	napi_gro_receive(&venet->napi, skb);
+	skb_record_rx_queue(skb, pair->number);
+	pair->received++;
+	napi_gro_receive(&pair->napi, skb);
 	return;
 drop:
-	venet->dev->stats.rx_errors++;
+	DEV_STATS_INC(venet->dev, rx_errors);
 	dev_kfree_skb_any(skb);
 }
 
 /* Adds a buffer to the frame of which parts are missing. Returns whether it took the page. */
-static bool append(struct venet *venet, struct page *page, u32 used)
+static bool append(struct venet_pair *pair, struct page *page, u32 used)
 {
-	struct sk_buff *skb = venet->partial;
+	struct sk_buff *skb = pair->partial;
 	int frags = skb_shinfo(skb)->nr_frags;
 
 	/* Too many parts, or an end without bytes. */
 	if (frags == MAX_SKB_FRAGS || !used)
 		return false;
-	skb_add_rx_frag(skb, frags, page, 0, used, buffer_size(venet));
+	skb_add_rx_frag(skb, frags, page, 0, used, buffer_size(pair->venet));
 	return true;
 }
 
@@ -116,81 +119,82 @@ static bool append(struct venet *venet, struct page *page, u32 used)
  * Handles a buffer that came back. Returns the page to post: the same one, or another where it
  * went up. Without memory for another the frame is lost.
  */
-static struct page *handle(struct venet *venet, struct page *page, u32 used, u32 flags)
+static struct page *handle(struct venet_pair *pair, struct page *page, u32 used, u32 flags)
 {
+	struct venet *venet = pair->venet;
 	bool more = flags & VBUS_ETHERNET_MORE && venet->caps & VBUS_ETHERNET_CAP_CHAIN;
 	struct page *next;
 
-	if (!venet->partial && !more && used <= COPY) {
-		struct sk_buff *skb = copied(venet, page, used);
+	if (!pair->partial && !more && used <= COPY) {
+		struct sk_buff *skb = copied(pair, page, used);
 
 		if (skb)
-			deliver(venet, skb, flags);
+			deliver(pair, skb, flags);
 		else
-			venet->dev->stats.rx_dropped++;
+			DEV_STATS_INC(venet->dev, rx_dropped);
 		return page;
 	}
 	next = new_page(venet, GFP_ATOMIC);
 	if (!next)
 		goto drop;
-	if (!venet->partial) {
-		venet->partial = begun(venet, page, used);
-		venet->partial_flags = flags;
-		if (!venet->partial) {
+	if (!pair->partial) {
+		pair->partial = begun(pair, page, used);
+		pair->partial_flags = flags;
+		if (!pair->partial) {
 			__free_pages(next, venet->order);
 			goto drop;
 		}
-	} else if (!append(venet, page, used)) {
+	} else if (!append(pair, page, used)) {
 		__free_pages(next, venet->order);
 		goto drop;
 	}
 	if (!more) {
-		struct sk_buff *skb = venet->partial;
+		struct sk_buff *skb = pair->partial;
 
-		venet->partial = NULL;
-		deliver(venet, skb, venet->partial_flags);
+		pair->partial = NULL;
+		deliver(pair, skb, pair->partial_flags);
 	}
 	return next;
 drop:
 	/* What follows of this frame is dropped as a frame of its own, by the layers above. */
-	venet->dev->stats.rx_dropped++;
-	dev_kfree_skb_any(venet->partial);
-	venet->partial = NULL;
+	DEV_STATS_INC(venet->dev, rx_dropped);
+	dev_kfree_skb_any(pair->partial);
+	pair->partial = NULL;
 	return page;
 }
 
 /* Takes at most `budget` buffers. Returns how many there were. */
-int venet_receive(struct venet *venet, int budget)
+int venet_receive(struct venet_pair *pair, int budget)
 {
-	struct vbus_queue *queue = venet_queue(venet, VENET_RX);
+	struct vbus_queue *queue = pair->rx;
 	struct vbus_returned returned;
 	int done = 0, taken = 0;
 	struct page *page;
 
 	while (done < budget && (taken = vbus_north_take(&queue->north, &returned)) > 0) {
 		page = (struct page *)(unsigned long)returned.cookie;
-		page = handle(venet, page, returned.used, returned.flags);
-		if (post(venet, page))
-			__free_pages(page, venet->order);
+		page = handle(pair, page, returned.used, returned.flags);
+		if (post(pair, page))
+			__free_pages(page, pair->venet->order);
 		done++;
 	}
 	if (taken < 0)
-		venet_break(venet, taken);
+		venet_break(pair->venet, taken);
 	if (done)
-		venet_kick(venet, queue);
+		venet_kick(pair, queue);
 	return done;
 }
 
 /* After the connection was closed. */
-void venet_free_buffers(struct venet *venet)
+void venet_free_buffers(struct venet_pair *pair)
 {
-	struct vbus_north *north = &venet_queue(venet, VENET_RX)->north;
+	struct vbus_north *north = &pair->rx->north;
 
 	for (; north->head != north->tail; north->head++) {
 		struct vbus_posted *posted = &north->posted[north->head & (north->count - 1)];
 
-		__free_pages((struct page *)(unsigned long)posted->cookie, venet->order);
+		__free_pages((struct page *)(unsigned long)posted->cookie, pair->venet->order);
 	}
-	dev_kfree_skb_any(venet->partial);
-	venet->partial = NULL;
+	dev_kfree_skb_any(pair->partial);
+	pair->partial = NULL;
 }

@@ -39,7 +39,8 @@ static bool finish(struct sk_buff *skb)
 	return !skb_checksum_help(skb);
 }
 
-static int post(struct venet *venet, struct sk_buff *skb, u64 ptr, u32 len, u32 flags, bool last)
+static int post(struct venet_pair *pair, struct sk_buff *skb, u64 ptr, u32 len, u32 flags,
+		bool last)
 {
 	struct vbus_buffer buffer = {
 		.cookie	= last ? (unsigned long)skb : 0,
@@ -48,109 +49,111 @@ static int post(struct venet *venet, struct sk_buff *skb, u64 ptr, u32 len, u32 
 		.flags	= flags | (last ? 0 : VBUS_ETHERNET_MORE),
 	};
 
-	return vbus_north_post(&venet_queue(venet, VENET_TX)->north, &buffer);
+	return vbus_north_post(&pair->tx->north, &buffer);
 }
 
 /* Posts all parts; there is room for them. */
-static int post_all(struct venet *venet, struct sk_buff *skb)
+static int post_all(struct venet_pair *pair, struct sk_buff *skb)
 {
 	int frags = skb_shinfo(skb)->nr_frags, error, i;
 
-	error = post(venet, skb, virt_to_phys(skb->data), skb_headlen(skb), flags_of(skb), !frags);
+	error = post(pair, skb, virt_to_phys(skb->data), skb_headlen(skb), flags_of(skb), !frags);
 	for (i = 0; i < frags && !error; i++) {
 		const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
 
-		error = post(venet, skb, page_to_phys(skb_frag_page(frag)) + skb_frag_off(frag),
+		error = post(pair, skb, page_to_phys(skb_frag_page(frag)) + skb_frag_off(frag),
 			     skb_frag_size(frag), 0, i == frags - 1);
 	}
 	return error;
 }
 
 /* Frees what the device has sent. With a budget of 0 not from NAPI. */
-void venet_reclaim(struct venet *venet, int budget)
+void venet_reclaim(struct venet_pair *pair, int budget)
 {
-	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
+	struct netdev_queue *queue = netdev_get_tx_queue(pair->venet->dev, pair->number);
+	unsigned int room;
 	struct vbus_returned returned;
 	struct sk_buff *skb;
 	int taken;
 
-	while ((taken = vbus_north_take(&queue->north, &returned)) > 0) {
-		venet->bytes -= returned.len;
+	while ((taken = vbus_north_take(&pair->tx->north, &returned)) > 0) {
+		pair->bytes -= returned.len;
 		skb = (struct sk_buff *)(unsigned long)returned.cookie;
 		if (skb)
 			napi_consume_skb(skb, budget);
 	}
 	if (taken < 0)
-		venet_break(venet, taken);
-	if (netif_queue_stopped(venet->dev) && !venet->broken && venet_room(queue) >= 2 * LARGEST)
-		netif_wake_queue(venet->dev);
-	if (venet->awaited && venet_room(queue) > VENET_COUNT - MUCH && venet->bytes < MUCH_BYTES) {
-		vbus_side_disable(queue->here);
-		venet->awaited = false;
+		venet_break(pair->venet, taken);
+	room = venet_room(pair->tx);
+	if (netif_tx_queue_stopped(queue) && !pair->venet->broken && room >= 2 * LARGEST)
+		netif_tx_wake_queue(queue);
+	if (pair->awaited && room > VENET_COUNT - MUCH && pair->bytes < MUCH_BYTES) {
+		vbus_side_disable(pair->tx->here);
+		pair->awaited = false;
 	}
 }
 
 /* After much was posted: the device is to notify. */
-static void await(struct venet *venet)
+static void await(struct venet_pair *pair)
 {
-	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
-
-	if (!venet->awaited) {
-		venet->awaited = true;
-		vbus_side_look(queue->here);
-		if (vbus_side_rest(queue->here))
-			napi_schedule(&venet->napi);
+	if (!pair->awaited) {
+		pair->awaited = true;
+		vbus_side_look(pair->tx->here);
+		if (vbus_side_rest(pair->tx->here))
+			napi_schedule(&pair->napi);
 	}
 }
 
 netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct venet *venet = netdev_priv(dev);
-	struct vbus_queue *queue = venet_queue(venet, VENET_TX);
+	struct venet_pair *pair = &venet->pairs[skb_get_queue_mapping(skb)];
+	struct netdev_queue *queue = netdev_get_tx_queue(dev, pair->number);
 	bool more = netdev_xmit_more();
 	unsigned int len;
 	int error;
 
-	venet_reclaim(venet, 0);
-	if (unlikely(venet_room(queue) < LARGEST)) {
-		netif_stop_queue(dev);
-		await(venet);
+	venet_reclaim(pair, 0);
+	if (unlikely(venet_room(pair->tx) < LARGEST)) {
+		netif_tx_stop_queue(queue);
+		await(pair);
 		return NETDEV_TX_BUSY;
 	}
 	if (unlikely(venet->broken || !finish(skb)))
 		goto drop;
 	len = skb->len;
 	skb_tx_timestamp(skb);
-	error = post_all(venet, skb);
+	error = post_all(pair, skb);
 	if (unlikely(error)) {
 		/* Parts of it may be posted, so it is freed with the rest. */
 		venet_break(venet, error);
 		return NETDEV_TX_OK;
 	}
-	venet->bytes += len;
+	pair->bytes += len;
+	pair->sent++;
 	dev_sw_netstats_tx_add(dev, 1, len);
-	if (venet_room(queue) < LARGEST)
-		netif_stop_queue(dev);
+	if (venet_room(pair->tx) < LARGEST)
+		netif_tx_stop_queue(queue);
 	/* A stopped queue must see what came back since. */
-	if (venet_room(queue) < MUCH || venet->bytes >= MUCH_BYTES)
-		await(venet);
-	else if (!timer_pending(&venet->timer))
-		mod_timer(&venet->timer, jiffies + 1);
-	if (!more || netif_queue_stopped(dev))
-		venet_kick(venet, queue);
+	if (venet_room(pair->tx) < MUCH || pair->bytes >= MUCH_BYTES)
+		await(pair);
+	else if (!timer_pending(&pair->timer))
+		mod_timer(&pair->timer, jiffies + 1);
+	if (!more || netif_tx_queue_stopped(queue))
+		venet_kick(pair, pair->tx);
 	return NETDEV_TX_OK;
 drop:
-	dev->stats.tx_dropped++;
+	DEV_STATS_INC(dev, tx_dropped);
 	dev_kfree_skb_any(skb);
 	if (!more)
-		venet_kick(venet, queue);
+		venet_kick(pair, pair->tx);
 	return NETDEV_TX_OK;
 }
 
 /* After the connection was closed. */
-void venet_free_sent(struct venet *venet)
+void venet_free_sent(struct venet_pair *pair)
 {
-	struct vbus_north *north = &venet_queue(venet, VENET_TX)->north;
+	struct vbus_north *north = &pair->tx->north;
 
 	for (; north->head != north->tail; north->head++) {
 		struct vbus_posted *posted = &north->posted[north->head & (north->count - 1)];
@@ -159,6 +162,6 @@ void venet_free_sent(struct venet *venet)
 		if (skb)
 			dev_kfree_skb_any(skb);
 	}
-	venet->bytes = 0;
-	venet->awaited = false;
+	pair->bytes = 0;
+	pair->awaited = false;
 }

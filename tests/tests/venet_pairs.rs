@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pairs of queues of a card of the virtual bus, in a machine with two vCPUs.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::Worker;
+use paravane_tests::{linux, source_root};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+/// What it reads is a command.
+const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
+
+fn machine() -> Worker {
+    Worker::start(None, SCRIPT, |folder| {
+        let nic = source_root().join("tests/guest/nic");
+        linux::compile(&nic, &folder.join("nic"));
+        let volume = format!("{}:/x:ro", folder.display());
+        let words = [
+            "--cpus",
+            "2",
+            "--net",
+            "venet,loopback",
+            "--volume",
+            &volume,
+        ];
+        words.map(String::from).to_vec()
+    })
+}
+
+/// A server that returns what it gets.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    if stream.write_all(&bytes[..count]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// The counters of the card. The output of a command is in one line.
+fn counters(machine: &mut Worker) -> BTreeMap<String, u64> {
+    let line = machine.tell("printf '%s ' $(/x/nic eth0)");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let pairs = words.chunks(2);
+    pairs
+        .map(|pair| (pair[0].to_string(), pair[1].parse().unwrap()))
+        .collect()
+}
+
+/// What a program on a CPU of the guest exchanges with the host.
+fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> {
+    let before = counters(machine);
+    let mask = 1 << cpu;
+    let line = format!(
+        "printf %s $(taskset {mask} sh -c 'seq 300 | nc -w 5 10.0.2.2 {port} | tail -n 1')"
+    );
+    assert_eq!(machine.tell(&line).trim(), "300");
+    let after = counters(machine);
+    let grown = |(name, value): (&String, &u64)| {
+        let before = before.get(name).copied().unwrap_or(0);
+        (name.clone(), value - before)
+    };
+    after.iter().map(grown).collect()
+}
+
+#[test]
+fn each_vcpu_has_a_pair_of_queues() {
+    let mut machine = machine();
+    let port = echo();
+    for cpu in [0, 1, 0, 1] {
+        let grown = exchange(&mut machine, cpu, port);
+        println!("CPU {cpu}: {grown:?}");
+        let of = |what: &str, pair: u32| grown[&format!("pair{pair}_{what}")];
+        // What runs elsewhere, such as a timer of TCP's, may send a frame.
+        for what in ["sent", "received"] {
+            let (own, other) = (of(what, cpu), of(what, 1 - cpu));
+            assert!(own >= 3 && own > 2 * other, "{what}: {own} and {other}");
+        }
+    }
+    // With one pair everything goes there.
+    machine.tell("/x/nic eth0 1");
+    let grown = exchange(&mut machine, 1, port);
+    assert!(
+        !grown.contains_key("pair1_sent") && grown["pair0_sent"] >= 3,
+        "{grown:?}"
+    );
+    // With more than vCPUs some are not used, and all of it still works.
+    machine.tell("/x/nic eth0 8");
+    let grown = exchange(&mut machine, 1, port);
+    assert!(
+        grown["pair1_sent"] >= 3 && grown["pair7_sent"] == 0,
+        "{grown:?}"
+    );
+    // More than there are is refused.
+    let said = machine.tell("/x/nic eth0 9 2>/dev/null || printf refused");
+    assert_eq!(said.trim(), "refused");
+    exchange(&mut machine, 0, port);
+    machine.end();
+}
