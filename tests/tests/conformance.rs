@@ -6,6 +6,8 @@
 //! four vCPUs fills a small host, and tests of time fail on a crowded one. Faults that one vCPU
 //! shows, whatever the time, are tried two at once.
 
+#[path = "conformance/bus_faults.rs"]
+mod bus_faults;
 #[path = "conformance/faults.rs"]
 mod faults;
 #[path = "conformance/kept.rs"]
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(suite::trials(long));
     trials.extend(faults::trials());
+    trials.extend(bus_faults::trials());
     trials.extend(kept::trials(long));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

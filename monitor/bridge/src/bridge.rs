@@ -7,6 +7,7 @@ use crate::disk::Attached;
 use crate::join::Joiner;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
+use crate::planted::{self, Fault};
 use crate::shown::Devices;
 use crate::stack;
 use crate::watch::{Change, Watch};
@@ -90,6 +91,9 @@ struct Interrupt(Arc<dyn Line>);
 
 impl Notify for Interrupt {
     fn notify(&self) {
+        if planted::is(Fault::InterruptsNot) {
+            return;
+        }
         self.0.raise();
     }
 }
@@ -194,6 +198,9 @@ impl Bridge {
 
     /// A driver begins: what another one had is gone.
     fn begin(&mut self) -> Result<(), Error> {
+        if planted::is(Fault::KeepsConnections) && self.member.is_some() {
+            return Ok(());
+        }
         self.slots = [None; CONNECTIONS];
         if let Some(member) = self.member.take() {
             self.vbus.leave(member);
@@ -213,7 +220,10 @@ impl Bridge {
         member: MemberId,
         command: &mut Command,
     ) -> Result<(), Error> {
-        let all = self.vbus.interfaces(member)?;
+        let mut all = self.vbus.interfaces(member)?;
+        if planted::is(Fault::ListsLess) {
+            all.pop();
+        }
         let next = all.into_iter().find(|found| found.id > command.interface);
         let next = next.ok_or_else(|| Error::new(Kind::NotFound, "there are no more"))?;
         let name = next.interface.as_bytes();
@@ -278,9 +288,11 @@ impl Bridge {
     ) -> Result<(), Error> {
         let slot = self.slot(command)?;
         let mut argument = [0; DATA];
-        let argument = usize::try_from(command.length)
-            .ok()
-            .and_then(|length| argument.get_mut(..length));
+        let mut length = usize::try_from(command.length).unwrap_or(usize::MAX);
+        if planted::is(Fault::CutsArguments) {
+            length = length.min(DATA);
+        }
+        let argument = argument.get_mut(..length);
         let too_long = || Error::new(Kind::Limit, "the argument is too long");
         let argument = argument.ok_or_else(too_long)?;
         guest.read(command.data, argument).map_err(outside)?;
@@ -292,7 +304,8 @@ impl Bridge {
 
     fn event(&mut self, member: MemberId, command: &mut Command) {
         loop {
-            let Some(next) = self.vbus.event(member) else {
+            let next = self.vbus.event(member);
+            let Some(next) = next.filter(|_| !planted::is(Fault::TellsNothing)) else {
                 command.number = word(layout::VBUS_EVENT_NONE);
                 return;
             };
@@ -407,7 +420,12 @@ impl OwnDevice for Bridge {
                 self.vbus.notified(slot.id);
             }
         }
-        let broken = self.vbus.work(BUDGET);
+        let budget = if planted::is(Fault::WorksNot) {
+            0
+        } else {
+            BUDGET
+        };
+        let broken = self.vbus.work(budget);
         if let Some(Host { counters, .. }) = &self.host {
             count(&counters.resets, broken.len() as u64);
         }

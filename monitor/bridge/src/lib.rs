@@ -41,6 +41,7 @@ mod pair;
 #[cfg(test)]
 mod pair_tests;
 mod place;
+mod planted;
 mod presence;
 mod shown;
 mod stack;
@@ -58,6 +59,8 @@ pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use far_disk::FarDisk;
+#[cfg(feature = "test-hooks")]
+pub use planted::plant;
 pub use stack::Stack;
 pub use suite::suite;
 pub use tap::Tap;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest memory, as devices of the bus see it: addresses are guest-physical.
 
+use crate::planted::{self, Fault};
 use paravane_devices::Memory;
 use paravane_vbus::{MemoryContext, Outside, Region};
 use std::ptr::NonNull;
@@ -25,6 +26,12 @@ impl MemoryContext for Guest {
         // A copy that begins within memory and ends outside would write its first part.
         if !self.0.check_range(GuestAddress(ptr), len) {
             return Err(outside);
+        }
+        if planted::is(Fault::WritesOthers) {
+            let mut other = from.to_vec();
+            other.iter_mut().take(1).for_each(|first| *first ^= 1);
+            let written = self.0.write_slice(&other, GuestAddress(ptr));
+            return written.map_err(|_| outside);
         }
         self.0
             .write_slice(from, GuestAddress(ptr))

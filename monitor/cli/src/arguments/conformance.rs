@@ -46,6 +46,11 @@ pub struct Conformance {
     #[arg(long)]
     pub disturb_clock: bool,
 
+    /// Plant a mistake in the machine's buses
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "NAME")]
+    pub bus_fault: Option<String>,
+
     /// Five seconds after the start, show the machine a wall clock that is ahead by SECONDS
     /// (--hypervisor process)
     #[cfg(feature = "test-hooks")]

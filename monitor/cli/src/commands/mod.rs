@@ -87,6 +87,10 @@ fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
 
 fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
     #[cfg(feature = "test-hooks")]
+    if let Some(name) = &args.bus_fault {
+        anyhow::ensure!(paravane_bridge::plant(name), "no bus fault {name}");
+    }
+    #[cfg(feature = "test-hooks")]
     if args.disturb_clock {
         paravane_hypervisor::process::disturb_clocks();
     }

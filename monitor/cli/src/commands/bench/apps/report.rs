@@ -216,7 +216,8 @@ fn rows(all: &[Measured]) -> String {
         if let Some([ratio, low, high]) = row.beside_virtio_net {
             let _ = writeln!(
                 out,
-                "| {}, beside virtio-net | {} | {} | {} | | | | {ratio:.2} | {low:.2} to {high:.2} | |",
+                "| {}, beside virtio-net | {} | {} | {} | | | | {ratio:.2} \
+                 | {low:.2} to {high:.2} | |",
                 row.name, row.system, row.place, row.vcpus
             );
         }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mistakes of buses that a test can plant, to see that drivers' tests find them. Only builds with
+//! the feature `test-hooks` have them.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Fault {
+    /// The list of interfaces lacks the last one.
+    ListsLess = 1,
+    /// Arguments of any length are cut instead of refused.
+    CutsArguments = 2,
+    /// The first byte of what a device writes is another one.
+    WritesOthers = 3,
+    /// Devices do nothing.
+    WorksNot = 4,
+    /// The guest is not interrupted.
+    InterruptsNot = 5,
+    /// There are no events.
+    TellsNothing = 6,
+    /// A new driver has the connections of the last one.
+    KeepsConnections = 7,
+}
+
+#[cfg(feature = "test-hooks")]
+mod hooks {
+    use super::Fault;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static PLANTED: AtomicU32 = AtomicU32::new(0);
+
+    /// All mistakes, by their names.
+    const ALL: [(&str, Fault); 7] = [
+        ("lists-less", Fault::ListsLess),
+        ("cuts-arguments", Fault::CutsArguments),
+        ("writes-others", Fault::WritesOthers),
+        ("works-not", Fault::WorksNot),
+        ("interrupts-not", Fault::InterruptsNot),
+        ("tells-nothing", Fault::TellsNothing),
+        ("keeps-connections", Fault::KeepsConnections),
+    ];
+
+    /// Plants the mistake of this name in all buses of the process. False: there is none.
+    pub fn plant(name: &str) -> bool {
+        let found = ALL.iter().find(|(known, _)| *known == name);
+        if let Some((_, fault)) = found {
+            PLANTED.store(*fault as u32, Ordering::SeqCst);
+        }
+        found.is_some()
+    }
+
+    pub fn is(fault: Fault) -> bool {
+        PLANTED.load(Ordering::Relaxed) == fault as u32
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+pub use hooks::{is, plant};
+
+#[cfg(not(feature = "test-hooks"))]
+#[inline(always)]
+pub const fn is(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mutation tests of virtual buses: each test `bus.*` finds a mistake of the monitor
+//! (`monitor/bridge/src/planted.rs`), and passes without it.
+
+use crate::beside_others;
+use libtest_mimic::{Failed, Trial};
+use paravane_tests::program;
+
+/// Seconds after which a run of one test hangs.
+const HANG: &str = "25";
+
+/// Each test, the mistake that it finds, and the number of vCPUs.
+const FOUND: [(&str, &str, &str); 16] = [
+    ("bus.interface.lists", "lists-less", "1"),
+    ("bus.command.refuses", "cuts-arguments", "1"),
+    ("bus.echo.returns", "writes-others", "1"),
+    ("bus.null.takes", "works-not", "1"),
+    ("bus.open.connections", "writes-others", "1"),
+    ("bus.signal.interrupts", "interrupts-not", "1"),
+    ("bus.event.closed", "tells-nothing", "1"),
+    ("bus.start.ends", "keeps-connections", "1"),
+    ("bus.echo.two_vcpus", "writes-others", "2"),
+    ("bus.console.bytes", "writes-others", "1"),
+    ("bus.block.keeps", "writes-others", "1"),
+    ("bus.block.refuses", "writes-others", "1"),
+    ("bus.block.breach", "tells-nothing", "1"),
+    ("bus.ethernet.frames", "writes-others", "1"),
+    ("bus.ethernet.drops", "writes-others", "1"),
+    ("bus.ethernet.flush", "works-not", "1"),
+];
+
+pub fn trials() -> Vec<Trial> {
+    let found = FOUND.into_iter();
+    let trials = found.map(|(test, fault, cpus)| {
+        let name = format!("bus_fault::{fault}::{test}");
+        beside_others(name, move || caught(test, fault, cpus))
+    });
+    trials.collect()
+}
+
+fn caught(test: &str, fault: &str, cpus: &str) -> Result<(), Failed> {
+    let run = |more: &[&str]| {
+        let words = [
+            "conformance",
+            "--hypervisor",
+            "process",
+            "--tap",
+            "--cpus",
+            cpus,
+        ];
+        let mut command = program::command_with_hooks();
+        command.args(words).args(["--filter", test]);
+        program::finish(command.args(more))
+    };
+    let sound = run(&["--timeout", "600"]);
+    if sound.tap_result(test) != Some(true) {
+        let said = format!("{test} does not pass:\n{}{}", sound.stdout, sound.stderr);
+        return Err(said.into());
+    }
+    let faulty = run(&["--bus-fault", fault, "--timeout", HANG]);
+    // A test that did not run to its end has not passed.
+    if faulty.code != 0 && faulty.tap_result(test) != Some(true) {
+        return Ok(());
+    }
+    let said = format!("{test} does not fail:\n{}{}", faulty.stdout, faulty.stderr);
+    Err(said.into())
+}
