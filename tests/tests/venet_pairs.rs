@@ -65,9 +65,9 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
     let before = counters(machine);
     let mask = 1 << cpu;
     let line = format!(
-        "printf %s $(taskset {mask} sh -c 'seq 300 | nc -w 5 10.0.2.2 {port} | tail -n 1')"
+        "printf %s $(taskset {mask} sh -c 'seq 3000 | nc -w 5 10.0.2.2 {port} | tail -n 1')"
     );
-    assert_eq!(machine.tell(&line).trim(), "300");
+    assert_eq!(machine.tell(&line).trim(), "3000");
     let after = counters(machine);
     let grown = |(name, value): (&String, &u64)| {
         let before = before.get(name).copied().unwrap_or(0);
@@ -80,6 +80,7 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
 fn each_vcpu_has_a_pair_of_queues() {
     let mut machine = machine();
     let port = echo();
+    machine.tell("/x/nic eth0 2");
     for cpu in [0, 1, 0, 1] {
         let grown = exchange(&mut machine, cpu, port);
         println!("CPU {cpu}: {grown:?}");
@@ -87,21 +88,21 @@ fn each_vcpu_has_a_pair_of_queues() {
         // What runs elsewhere, such as a timer of TCP's, may send a frame.
         for what in ["sent", "received"] {
             let (own, other) = (of(what, cpu), of(what, 1 - cpu));
-            assert!(own >= 3 && own > 2 * other, "{what}: {own} and {other}");
+            assert!(own >= 2 && own > 2 * other, "{what}: {own} and {other}");
         }
     }
-    // With one pair everything goes there.
+    // With one pair, as at first, everything goes there.
     machine.tell("/x/nic eth0 1");
     let grown = exchange(&mut machine, 1, port);
     assert!(
-        !grown.contains_key("pair1_sent") && grown["pair0_sent"] >= 3,
+        !grown.contains_key("pair1_sent") && grown["pair0_sent"] >= 2,
         "{grown:?}"
     );
     // With more than vCPUs some are not used, and all of it still works.
     machine.tell("/x/nic eth0 8");
     let grown = exchange(&mut machine, 1, port);
     assert!(
-        grown["pair1_sent"] >= 3 && grown["pair7_sent"] == 0,
+        grown["pair1_sent"] >= 2 && grown["pair7_sent"] == 0,
         "{grown:?}"
     );
     // More than there are is refused.

@@ -10,7 +10,11 @@
 #include <linux/rtnetlink.h>
 #include "venet.h"
 
-static unsigned int pairs;
+/*
+ * The bus has one interrupt, whose CPU sends the others theirs: a second wake-up in a round trip.
+ * Several pairs are for those who ask for them.
+ */
+static unsigned int pairs = 1;
 module_param(pairs, uint, 0444);
 MODULE_PARM_DESC(pairs, "pairs of queues of a card at first; 0: one for each CPU");
 
