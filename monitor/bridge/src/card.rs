@@ -15,22 +15,21 @@ use tracing::warn;
 pub const TYPE: &str = "virtual-ethernet";
 
 /// Most pairs of queues.
-const PAIRS: usize = layout::VBUS_ETHERNET_PAIRS_MAX as usize;
+const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS_MAX);
 /// The event queue. Pairs have the queues around it.
 const EVENTS: u32 = word(layout::VBUS_ETHERNET_EVENTS);
-const ALL: usize = 2 * PAIRS + 1;
+const ALL: u32 = 2 * PAIRS + 1;
 
 /// The queues of every card.
 pub const QUEUES: &[QueueKind] = &{
     let mut all = [QueueKind {
         number: 0,
         role: Role::Receive,
-    }; ALL];
+    }; ALL as usize];
     let mut number = 0;
     while number < ALL {
-        #[allow(clippy::cast_possible_truncation)] // there are few
-        let kind = &mut all[number];
-        kind.number = number as u32;
+        let kind = &mut all[number as usize];
+        kind.number = number;
         if number == 1 || (number > 3 && number % 2 == 0) {
             kind.role = Role::Transmit;
         }
@@ -280,14 +279,12 @@ impl Port {
             call::EVQQUERY => put(&EVENTS.to_le_bytes()),
             call::PAIRS => {
                 let wanted = argument.try_into().map(u32::from_le_bytes);
-                let wanted = wanted.ok().and_then(|wanted| usize::try_from(wanted).ok());
-                let Some(wanted) = wanted.filter(|&wanted| wanted > 0) else {
+                let Some(wanted) = wanted.ok().filter(|&wanted| wanted > 0) else {
                     return Err(Error::new(Kind::Invalid, "a number of pairs is wanted"));
                 };
                 let pairs = wanted.min(PAIRS);
-                self.pairs.clear();
-                self.pairs.resize_with(pairs, Pair::default);
-                put(&u32::try_from(pairs).unwrap_or(1).to_le_bytes())
+                self.pairs = (0..pairs).map(|_| Pair::default()).collect();
+                put(&pairs.to_le_bytes())
             }
             call::FLUSHRX => {
                 for rx in self.pairs.iter_mut().filter_map(|pair| pair.rx.as_mut()) {
