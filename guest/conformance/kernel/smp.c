@@ -119,17 +119,23 @@ int smp_start_with(u32 vcpu, const struct vmi_ap_state *state)
 	return send_icr(vcpu, ICR_STARTUP | vector);
 }
 
+/*
+ * KVM's processors lose STARTUPs: while one resets itself for an INIT, another INIT and its STARTUP
+ * may come. It then takes the STARTUP for the first INIT, and waits again after the second. The
+ * reset lasts long where the host is slow, so the second STARTUP of kernels may be lost, too.
+ */
 bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument)
 {
-	s64 vector;
+	s64 vector = vmi.smp_startup_vector();
+	u64 end = now() + START_DEADLINE;
 
-	if (spin_until(done, argument, STARTUP_AGAIN))
-		return true;
-	/* A processor that was still busy with an INIT may have lost the STARTUP. */
-	vector = vmi.smp_startup_vector();
-	if (vector >= 0)
-		send_icr(vcpu, ICR_STARTUP | vector);
-	return spin_until(done, argument, START_DEADLINE);
+	while (!spin_until(done, argument, STARTUP_AGAIN)) {
+		if (now() > end)
+			return false;
+		if (vector >= 0)
+			send_icr(vcpu, ICR_STARTUP | vector);
+	}
+	return true;
 }
 
 static bool is_online(void *argument)

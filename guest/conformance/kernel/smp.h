@@ -21,8 +21,8 @@ extern int smp_state_before[MAX_VCPUS];
 /* Sends INIT and STARTUP with this state; 0 or the error of the call that failed. */
 int smp_start_with(u32 vcpu, const struct vmi_ap_state *state);
 /*
- * Waits until a vCPU that was started has done something. Kernels send a second STARTUP, which a
- * processor that runs ignores; this does if the first one has no effect for a while.
+ * Waits until a vCPU that was started has done something. As long as it has not, this sends more
+ * STARTUPs, which a processor that runs ignores.
  */
 bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument);
 /* The state in which a vCPU enters the work loop. */
