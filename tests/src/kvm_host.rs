@@ -16,11 +16,13 @@ pub use archive::Archive;
 pub use emulator::unemulated;
 pub use kernel::{Kernel, MODULES};
 
+use crate::one_cpu::OneCpu;
 use crate::program::{self, Ends};
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -103,11 +105,13 @@ impl Parts {
         let folder = tempfile::tempdir().unwrap();
         let initrd = folder.path().join("initrd");
         fs::write(&initrd, archive.bytes()).unwrap();
+        let one = emulator::needs_one_cpu().then(|| OneCpu::take_nth(another()));
         let begun = Instant::now();
         let mut child = self
             .qemu(&kernel.image(), &initrd, &console(&folder))
             .spawn()
             .unwrap_or_else(|error| panic!("{QEMU}: {error}"));
+        drop(one);
         let input = child.stdin.take().unwrap();
         let mut pipe = child.stdout.take().unwrap();
         let (sender, output) = channel();
@@ -153,7 +157,9 @@ impl Parts {
         command
             .arg("-serial")
             .arg(format!("file:{}", console.display()));
-        command.args(["-serial", "stdio", "-append", COMMAND_LINE]);
+        let rate = emulator::counter_khz();
+        command.args(["-serial", "stdio", "-append"]);
+        command.arg(format!("{COMMAND_LINE} tsc_early_khz={rate}"));
         command
             .arg("-kernel")
             .arg(kernel)
@@ -162,6 +168,12 @@ impl Parts {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
+}
+
+/// A number for each emulated host, so that several of them do not share a CPU of this one.
+fn another() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() as usize
 }
 
 fn console(folder: &TempDir) -> PathBuf {

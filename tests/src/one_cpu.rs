@@ -5,23 +5,33 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Limits this thread, and what it starts, to the first of its CPUs until the value is dropped.
+/// Limits this thread, and what it starts, to one of its CPUs until the value is dropped. What was
+/// started stays there.
 #[derive(Debug)]
 pub struct OneCpu {
     before: CpuSet,
 }
 
 impl OneCpu {
+    /// The first of its CPUs.
+    ///
     /// # Panics
     /// When the host refuses it.
     #[must_use]
     pub fn take() -> Self {
+        Self::take_nth(0)
+    }
+
+    /// The same with another one of its CPUs. After the last comes the first.
+    ///
+    /// # Panics
+    /// When the host refuses it.
+    #[must_use]
+    pub fn take_nth(number: usize) -> Self {
         let before = sched_getaffinity(None).unwrap();
-        let first = (0..CpuSet::MAX_CPU)
-            .find(|&cpu| before.is_set(cpu))
-            .unwrap();
+        let own = || (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
         let mut one = CpuSet::new();
-        one.set(first);
+        one.set(own().nth(number % own().count()).unwrap());
         sched_setaffinity(None, &one).unwrap();
         OneCpu { before }
     }
