@@ -119,7 +119,7 @@ impl Spec {
 pub enum Heuristic {
     /// The thread of a device moves to the CPU of the vCPU that waits for it
     DevicePlace,
-    /// The thread of a disk waits itself for a read that is the only request
+    /// The thread of a disk waits itself for a read or a flush that is the only request
     LoneReads,
     /// The user network acknowledges the guest's data a moment later, with an answer
     AckDelay,

@@ -105,7 +105,7 @@ impl Disk {
         self
     }
 
-    /// The device's thread waits for no read.
+    /// The device's thread waits for no read and no flush.
     #[must_use]
     pub fn without_lone_reads(mut self) -> Self {
         self.service.leave_lone_reads();

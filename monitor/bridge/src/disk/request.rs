@@ -2,7 +2,7 @@
 //! Requests to a disk of the bus: from the descriptors of a ring to what the disk does.
 
 use crate::card::word;
-use paravane_devices::blk::{Disk, Failure, Job, Sectors, Stop};
+use paravane_devices::blk::{Disk, Effect, Failure, Job, Sectors, Stop};
 use paravane_devices::{Buffers, Memory};
 use paravane_vbus::{Broken, Outside, Place};
 use paravane_vbus_shm::layout::{self, BlockRequest};
@@ -118,8 +118,13 @@ impl Job for Request {
     /// Its number, and what the guest is told.
     type Done = (u64, u32);
 
-    fn slow(&self) -> bool {
-        matches!(self.parts.operation, FLUSH | DISCARD | ZERO)
+    fn effect(&self) -> Effect {
+        match self.parts.operation {
+            WRITE => Effect::Write,
+            FLUSH => Effect::Flush,
+            DISCARD | ZERO => Effect::Change,
+            _ => Effect::None,
+        }
     }
 
     fn bytes(&self) -> u64 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads of a driver that has one request at a time.
+//! Reads and flushes of a driver that has one request at a time.
 //!
-//! A read that must wait for the host's disk goes to a worker thread, so that it delays no other
-//! request. That costs two wake-ups of threads. If the driver has no other request, there is
-//! nothing to delay, and the device's thread waits itself. A request that comes during such a read
-//! waits for it: then the next reads go to workers again.
+//! What must wait for the host's disk goes to a worker thread, so that it delays no other request.
+//! That costs two wake-ups of threads. If the driver has no other request, there is nothing to
+//! delay, and the device's thread waits itself. A request that comes meanwhile waits for it: then
+//! the next ones go to workers again.
 
-/// Reads that go to workers after another request came during one that did not.
+/// Requests that go to workers after another one came during one that did not.
 const PENALTY: u32 = 64;
 
-/// Decides where a lone read waits.
+/// Decides where a lone request waits.
 #[derive(Debug, Default)]
 pub struct Lone {
     to_workers: u32,
@@ -17,8 +17,8 @@ pub struct Lone {
 }
 
 impl Lone {
-    /// Whether the device's thread waits for a read that is the driver's only request. At most one
-    /// in 65 reads delays another request, by the time of one read.
+    /// Whether the device's thread waits for a request that is the driver's only one. At most one in
+    /// 65 delays another request, by the time that it takes.
     pub fn here(&mut self) -> bool {
         self.waiting = self.to_workers == 0;
         self.to_workers = self.to_workers.saturating_sub(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where reads wait for the disk.
+//! Where reads and flushes wait for the disk.
 
 use super::test_storage::Fake;
 use super::*;
@@ -29,14 +29,28 @@ fn read(guest: &mut Guest) {
 }
 
 fn read_bytes(guest: &mut Guest, bytes: u32) {
-    guest.write(HEADER, blk::VIRTIO_BLK_T_IN);
+    request(guest, blk::VIRTIO_BLK_T_IN, &[(DATA, bytes, true)]);
+}
+
+fn write_bytes(guest: &mut Guest, bytes: u32) {
+    request(guest, blk::VIRTIO_BLK_T_OUT, &[(DATA, bytes, false)]);
+}
+
+fn flush(guest: &mut Guest) {
+    request(guest, blk::VIRTIO_BLK_T_FLUSH, &[]);
+}
+
+fn request(guest: &mut Guest, kind: u32, data: &[(u64, u32, bool)]) {
+    guest.write(HEADER, kind);
     guest.write(HEADER + 8, 0u64);
-    let chain = [(HEADER, 16, false), (DATA, bytes, true), (STATUS, 1, true)];
+    let mut chain = vec![(HEADER, 16, false)];
+    chain.extend(data);
+    chain.push((STATUS, 1, true));
     guest.offer(0, &chain);
 }
 
-/// A disk whose every read has to wait. Each says on which thread it waits, and then waits for a
-/// word.
+/// A disk whose every read and flush has to wait. Each says on which thread it waits, and then
+/// waits for a word.
 struct Slow {
     disk: Block,
     reads: Receiver<ThreadId>,
@@ -50,19 +64,21 @@ impl Slow {
         let (go, words) = channel();
         let (tell_done, done) = channel();
         let words = Mutex::new(words);
-        let read_slowly = move |wait: bool| {
+        let slowly = Arc::new(move |wait: bool| {
             if !wait {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             tell_read.send(thread::current().id()).unwrap();
             words.lock().unwrap().recv().unwrap();
             Ok(())
-        };
+        });
+        let flush_slowly = Arc::clone(&slowly);
         let storage = Fake {
-            read: Box::new(read_slowly),
+            read: Box::new(move |wait| slowly(wait)),
+            flush: Box::new(move |()| flush_slowly(true)),
             ..Fake::default()
         };
-        let mut disk = tune(Block::on(Disk::on(Arc::new(storage), true), ""));
+        let mut disk = tune(Block::on(Disk::on(Arc::new(storage), false), ""));
         let wake = Arc::new(Tell(Mutex::new(tell_done)));
         disk.start(&Reactor::new().unwrap().waker(0, wake)).unwrap();
         Slow {
@@ -107,19 +123,58 @@ fn a_lone_read_waits_on_the_devices_thread_and_one_of_several_does_not() {
 
 #[test]
 fn without_the_heuristic_a_lone_read_waits_elsewhere() {
-    waits_elsewhere(Slow::new(Block::without_lone_reads), 512);
+    waits_elsewhere(Slow::new(Block::without_lone_reads), |_, _, _| {}, read);
 }
 
 /// A reset would wait for it.
 #[test]
 fn a_large_lone_read_waits_elsewhere() {
-    waits_elsewhere(Slow::new(|disk| disk), (1 << 20) + 512);
+    let large = |guest: &mut Guest| read_bytes(guest, (1 << 20) + 512);
+    waits_elsewhere(Slow::new(|disk| disk), |_, _, _| {}, large);
 }
 
-fn waits_elsewhere(mut slow: Slow, bytes: u32) {
+#[test]
+fn a_lone_flush_of_little_waits_on_the_devices_thread() {
+    let mut slow = Slow::new(|disk| disk);
     let mut guest = Guest::new(1);
     let mut driver = guest.driver(0);
-    read_bytes(&mut guest, bytes);
+    for _ in 0..3 {
+        write_bytes(&mut guest, 8192);
+        slow.disk.notified(&mut driver, 0).unwrap();
+        flush(&mut guest);
+        slow.go.send(()).unwrap();
+        slow.disk.notified(&mut driver, 0).unwrap();
+        assert_eq!(slow.reads.try_recv().unwrap(), thread::current().id());
+        assert_eq!(guest.used(0).len(), 2);
+    }
+}
+
+#[test]
+fn a_flush_of_much_waits_elsewhere() {
+    let much = |guest: &mut Guest, disk: &mut Block, driver: &mut Driver| {
+        for _ in 0..2 {
+            write_bytes(guest, 1 << 20);
+            disk.notified(driver, 0).unwrap();
+        }
+        assert_eq!(guest.used(0).len(), 2);
+    };
+    waits_elsewhere(Slow::new(|disk| disk), much, flush);
+}
+
+#[test]
+fn without_the_heuristic_a_lone_flush_waits_elsewhere() {
+    waits_elsewhere(Slow::new(Block::without_lone_reads), |_, _, _| {}, flush);
+}
+
+fn waits_elsewhere(
+    mut slow: Slow,
+    before: impl FnOnce(&mut Guest, &mut Block, &mut Driver),
+    request: impl FnOnce(&mut Guest),
+) {
+    let mut guest = Guest::new(1);
+    let mut driver = guest.driver(0);
+    before(&mut guest, &mut slow.disk, &mut driver);
+    request(&mut guest);
     slow.disk.notified(&mut driver, 0).unwrap();
     let thread = slow.reads.recv_timeout(PATIENCE).unwrap();
     assert_ne!(thread, thread::current().id());

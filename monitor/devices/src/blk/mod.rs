@@ -26,7 +26,7 @@ mod test_storage;
 mod tests;
 
 pub use disk::{BLOCK, Disk, Failure, PHYSICAL_BLOCK, RANGE_MAX, Sectors};
-pub use service::{Job, Service};
+pub use service::{Effect, Job, Service};
 pub use storage::{Flush, Mode, Stop};
 
 use super::{Broken, Device, Driver, Waker, kind};
@@ -65,7 +65,7 @@ impl Block {
         Ok(Self::on(Disk::open(path, mode)?, serial))
     }
 
-    /// The device's thread waits for no read.
+    /// The device's thread waits for no read and no flush.
     #[must_use]
     pub fn without_lone_reads(mut self) -> Self {
         self.service.leave_lone_reads();

@@ -2,7 +2,7 @@
 //! Parses and executes requests to a block device (virtio 1.2, section 5.2.6).
 
 use super::disk::{Disk, Failure, Sectors};
-use super::service::Job;
+use super::service::{Effect, Job};
 use super::storage::Stop;
 use crate::buffers::{Buffers, Part};
 use crate::{Broken, Chain, Memory};
@@ -108,11 +108,13 @@ impl Job for Request {
     /// The head of its chain, and the number of bytes written to it.
     type Done = (u16, u32);
 
-    fn slow(&self) -> bool {
-        matches!(
-            self.kind,
-            blk::VIRTIO_BLK_T_FLUSH | blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES
-        )
+    fn effect(&self) -> Effect {
+        match self.kind {
+            blk::VIRTIO_BLK_T_OUT => Effect::Write,
+            blk::VIRTIO_BLK_T_FLUSH => Effect::Flush,
+            blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => Effect::Change,
+            _ => Effect::None,
+        }
     }
 
     fn bytes(&self) -> u64 {

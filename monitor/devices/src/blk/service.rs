@@ -9,20 +9,34 @@ use super::storage::Stop;
 use crate::pool::Pool;
 use crate::{Ending, Waker};
 use std::fmt;
+use std::mem;
 
 /// The most requests that wait for the disk at a time.
 const THREADS: usize = 4;
-/// The largest request, in bytes, for which the device's thread waits: it looks at no reset
-/// meanwhile.
+/// The largest read, in bytes, for which the device's thread waits, and the most that was written
+/// before a flush for which it does: it looks at no reset meanwhile.
 const LONE_BYTES: u64 = 1 << 20;
+
+/// What a request does to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It changes nothing.
+    None,
+    /// It writes its data.
+    Write,
+    /// It changes the disk in another way, which may take long.
+    Change,
+    /// It flushes what was written.
+    Flush,
+}
 
 /// A request.
 pub trait Job: Send + 'static {
     /// What is left of it when it is done.
     type Done: Send + 'static;
 
-    /// Whether requests of this kind may take long.
-    fn slow(&self) -> bool;
+    /// What it does if it succeeds.
+    fn effect(&self) -> Effect;
 
     /// The length of its data, in bytes.
     fn bytes(&self) -> u64;
@@ -41,8 +55,10 @@ pub trait Job: Send + 'static {
 pub struct Service<J: Job> {
     disk: Disk,
     pool: Option<Pool<J, J::Done>>,
-    /// `None`: workers serve these reads, too.
+    /// `None`: workers wait for these requests, too.
     lone: Option<Lone>,
+    /// Bytes that were written since the last flush.
+    unflushed: u64,
     /// The machine's end.
     ending: Ending,
 }
@@ -61,11 +77,12 @@ impl<J: Job> Service<J> {
             disk,
             pool: None,
             lone: Some(Lone::default()),
+            unflushed: 0,
             ending: Ending::default(),
         }
     }
 
-    /// The device's thread waits for no read.
+    /// The device's thread waits for no read and no flush.
     pub fn leave_lone_reads(&mut self) {
         self.lone = None;
     }
@@ -87,16 +104,30 @@ impl<J: Job> Service<J> {
     /// Starts a request. Returns what is left of it if it is done already. `alone`: the driver has
     /// no other request.
     pub fn begin(&mut self, job: J, alone: bool) -> Option<J::Done> {
+        let effect = job.effect();
+        let written = match effect {
+            Effect::Flush => mem::take(&mut self.unflushed),
+            Effect::Change => {
+                // Nobody knows how much that is.
+                self.unflushed = u64::MAX;
+                0
+            }
+            Effect::None | Effect::Write => 0,
+        };
         let waits = self.pool.is_some();
-        if !(waits && job.slow()) {
+        let slow = waits && matches!(effect, Effect::Flush | Effect::Change);
+        if !slow {
             let result = self.execute(&job, !waits);
             if result != Err(Failure::Wait) {
+                if effect == Effect::Write {
+                    self.unflushed = self.unflushed.saturating_add(job.bytes());
+                }
                 return Some(job.finish(result));
             }
-            let small = job.bytes() <= LONE_BYTES;
-            if alone && small && self.lone.as_mut().is_some_and(Lone::here) {
-                return Some(job.finish(self.execute(&job, true)));
-            }
+        }
+        let short = effect != Effect::Change && job.bytes().max(written) <= LONE_BYTES;
+        if alone && short && self.lone.as_mut().is_some_and(Lone::here) {
+            return Some(job.finish(self.execute(&job, true)));
         }
         let job = self.pool.as_mut()?.submit(Box::new(job)).err()?;
         Some(job.finish(self.execute(&job, true)))
