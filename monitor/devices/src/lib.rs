@@ -37,6 +37,8 @@ mod fuzz;
 pub mod mmio;
 pub mod net;
 mod own;
+#[expect(unsafe_code, reason = "a call of the host that rustix does not have")]
+mod page_cache;
 mod pool;
 mod reactor;
 #[expect(unsafe_code, reason = "maps memory that the guest can read")]

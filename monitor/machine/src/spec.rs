@@ -121,6 +121,8 @@ pub enum Heuristic {
     DevicePlace,
     /// The thread of a disk waits itself for a read or a flush that is the only request
     LoneReads,
+    /// Large reads of a disk bypass the page cache of the host if it has not got the data
+    DirectReads,
     /// The user network acknowledges the guest's data a moment later, with an answer
     AckDelay,
     /// The card reports sent frames a moment later, several at once

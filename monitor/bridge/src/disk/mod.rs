@@ -112,6 +112,13 @@ impl Disk {
         self
     }
 
+    /// Every read uses the host's page cache.
+    #[must_use]
+    pub fn without_direct_reads(self) -> Self {
+        self.service.disk().leave_direct_reads();
+        self
+    }
+
     /// Where it expects the guest's memory.
     pub(crate) fn memory(&self) -> Attached {
         Arc::clone(&self.memory)

@@ -116,6 +116,11 @@ impl Disk {
         self.storage.flush().map_err(|e| failure(&e, "flush"))
     }
 
+    /// From now on every read uses the host's page cache.
+    pub fn leave_direct_reads(&self) {
+        self.storage.leave_direct_reads();
+    }
+
     /// The content of the sectors no longer matters.
     ///
     /// # Errors

@@ -10,6 +10,8 @@
 
 #[cfg(test)]
 mod bounds_tests;
+#[cfg(test)]
+mod cache_tests;
 mod cut;
 mod disk;
 mod lone;
@@ -39,7 +41,9 @@ use virtio_bindings::virtio_blk::{self as blk, virtio_blk_config};
 
 const QUEUE: usize = 0;
 const _: () = assert!(PHYSICAL_BLOCK == BLOCK << 3);
-const QUEUE_SIZE: u16 = 256;
+/// Room for a request of 1 MiB whose pages lie apart, as a program makes that bypasses the page
+/// cache of its kernel.
+const QUEUE_SIZE: u16 = 512;
 
 /// The device.
 pub struct Block {
@@ -69,6 +73,13 @@ impl Block {
     #[must_use]
     pub fn without_lone_reads(mut self) -> Self {
         self.service.leave_lone_reads();
+        self
+    }
+
+    /// Every read uses the host's page cache.
+    #[must_use]
+    pub fn without_direct_reads(self) -> Self {
+        self.service.disk().leave_direct_reads();
         self
     }
 

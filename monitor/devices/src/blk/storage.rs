@@ -5,13 +5,16 @@ use super::cut::Cut;
 use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
 use crate::buffers::Buffers;
+use crate::page_cache;
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Size of a sector in bytes, the unit of requests.
 pub const SECTOR: u64 = 512;
@@ -80,6 +83,9 @@ pub trait Storage: Send + Sync {
     /// Makes everything written before survive whatever happens to the host.
     fn flush(&self) -> io::Result<()>;
 
+    /// From now on every read uses the host's page cache.
+    fn leave_direct_reads(&self) {}
+
     /// Zeroes the bytes. With `free`, room on the host may be released. Where zeroes have to be
     /// written, the work stops when `stop` says so; then only a part of the bytes is zero.
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()>;
@@ -108,10 +114,18 @@ pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     })
 }
 
+/// The least bytes of a read that bypasses the host's page cache. Linux in a guest reads ahead by
+/// less: so large a read is of a program that bypasses the guest's own.
+const DIRECT: u64 = 512 << 10;
+
 /// A file with the bytes of the disk.
 #[derive(Debug)]
 pub struct Raw {
     file: File,
+    /// The same file, for reads that bypass the host's page cache, if it has such.
+    direct: Option<File>,
+    /// Every read uses the page cache.
+    cached: AtomicBool,
     length: u64,
 }
 
@@ -145,7 +159,12 @@ impl Raw {
         }
         // Also works for block devices, whose metadata has no size.
         let length = seek(&file, SeekFrom::End(0))?;
-        Ok(Raw { file, length })
+        Ok(Raw {
+            direct: open_direct(&file),
+            cached: AtomicBool::new(false),
+            file,
+            length,
+        })
     }
 
     /// Returns itself if it can be a disk.
@@ -160,12 +179,35 @@ impl Raw {
     }
 }
 
+/// Opens a file again, to read around the page cache.
+fn open_direct(file: &File) -> Option<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .ok()
+}
+
 impl Storage for Raw {
     fn len(&self) -> u64 {
         self.length
     }
 
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
+        let length = buffers.len();
+        let large = length >= DIRECT && !self.cached.load(Ordering::Relaxed);
+        if let Some(direct) = self.direct.as_ref().filter(|_| large)
+            && page_cache::lacks(&self.file, &(offset..offset.saturating_add(length)))
+        {
+            // A first attempt in the page cache would have the host fill it.
+            if !wait {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if buffers.read_from(direct, offset, true).is_ok() {
+                return Ok(());
+            }
+            // It is not aligned, or the error comes again.
+        }
         buffers.read_from(&self.file, offset, wait)
     }
 
@@ -183,6 +225,10 @@ impl Storage for Raw {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn leave_direct_reads(&self) {
+        self.cached.store(true, Ordering::Relaxed);
     }
 
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {

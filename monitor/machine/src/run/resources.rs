@@ -124,12 +124,16 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     };
     let serial = format!("disk{index}");
     let lone = spec.uses(Heuristic::LoneReads);
+    let direct = spec.uses(Heuristic::DirectReads);
     let fault = match disk.device {
         DiskDevice::Bus => return bus::disk(&disk.file.to_string_lossy()),
         DiskDevice::Virtio => {
             let mut device = Block::new(&disk.file, mode, &serial)?;
             if !lone {
                 device = device.without_lone_reads();
+            }
+            if !direct {
+                device = device.without_direct_reads();
             }
             return Ok(Model::virtio(device));
         }
@@ -142,6 +146,9 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let mut device = bridge::Disk::new(blk::Disk::open(&disk.file, mode)?, &serial);
     if !lone {
         device = device.without_lone_reads();
+    }
+    if !direct {
+        device = device.without_direct_reads();
     }
     let bridge = Bridge::disk(device.with_fault(fault))?;
     Ok(Model::Own(Box::new(bridge)))
