@@ -267,6 +267,126 @@ fn a_halted_vcpu_wakes_for_what_is_pending() {
     });
 }
 
+/// A vCPU that looks for interrupts before it sleeps.
+struct Poller {
+    vcpu: Arc<Vcpu>,
+    polling: AtomicU32,
+}
+
+/// When the vCPU takes `polling` back.
+#[derive(Clone, Copy, PartialEq)]
+enum TakesBack {
+    BeforeItsLastLook,
+    AfterIt,
+}
+
+impl Poller {
+    fn new() -> Arc<Self> {
+        Arc::new(Poller {
+            vcpu: Vcpu::new(),
+            polling: AtomicU32::new(0),
+        })
+    }
+
+    /// `announce()` of `vcpu/wait.c`, and a look.
+    fn announce_and_look(&self) -> bool {
+        self.vcpu.state.store(HALTED, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.vcpu.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// `irq_wait()` of `vcpu/wait.c` with `poll_begin()` and `poll_end()` of `vcpu/poll.c`.
+    fn halt(&self, takes_back: TakesBack) {
+        self.polling.store(1, Ordering::Relaxed);
+        let won = self.announce_and_look();
+        if won || takes_back == TakesBack::BeforeItsLastLook {
+            self.polling.store(0, Ordering::Relaxed);
+        }
+        loop {
+            let word = self.vcpu.wait_word.load(Ordering::Relaxed);
+            if self.announce_and_look() {
+                break;
+            }
+            if takes_back == TakesBack::AfterIt {
+                self.polling.store(0, Ordering::Relaxed);
+            }
+            self.vcpu.futex.wait(&self.vcpu.wait_word, word);
+        }
+        self.vcpu.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// `irq_notify()` and `vcpu_kick()` of `vcpu/irq.c`.
+    fn notify(&self, bits: u32) {
+        self.vcpu.pending.fetch_or(bits, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.vcpu.state.load(Ordering::Relaxed) == HALTED
+            && self.polling.load(Ordering::Relaxed) == 0
+        {
+            self.vcpu.wait_word.fetch_add(1, Ordering::SeqCst);
+            self.vcpu.futex.wake();
+        }
+    }
+
+    /// Halts until it has taken `all`.
+    fn take(&self, all: u32, takes_back: TakesBack) {
+        let mut taken = 0;
+        while taken != all {
+            self.halt(takes_back);
+            taken |= self.vcpu.pending.swap(0, Ordering::SeqCst);
+        }
+    }
+}
+
+fn notify_poller(takes_back: TakesBack) {
+    let poller = Poller::new();
+    let other = thread::spawn({
+        let poller = Arc::clone(&poller);
+        move || {
+            poller.notify(1);
+            poller.notify(2);
+        }
+    });
+    poller.take(3, takes_back);
+    other.join().unwrap();
+}
+
+/// Another vCPU sends two interrupts, the second one perhaps at a later halt.
+#[test]
+fn a_vcpu_that_looks_takes_what_is_not_rung_for() {
+    loom::model(|| notify_poller(TakesBack::BeforeItsLastLook));
+}
+
+/// The sender still reads that the vCPU looks, after its last look.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn polling_that_is_taken_back_too_late_loses_a_wake() {
+    loom::model(|| notify_poller(TakesBack::AfterIt));
+}
+
+/// The monitor does not read `polling`: its wake and a vCPU's do not disturb each other.
+#[test]
+fn a_vcpu_that_looks_is_woken_by_the_monitor() {
+    loom::model(|| {
+        let poller = Poller::new();
+        let monitor = thread::spawn({
+            let poller = Arc::clone(&poller);
+            move || {
+                poller.vcpu.target().set_pending(1);
+                if poller.vcpu.target().find() == Found::Waiting {
+                    poller.vcpu.futex.wake();
+                }
+            }
+        });
+        let other = thread::spawn({
+            let poller = Arc::clone(&poller);
+            move || poller.notify(2)
+        });
+        poller.take(3, TakesBack::BeforeItsLastLook);
+        monitor.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
 /// `become()` of `vcpu/handover.c`: the thread that takes the vCPU over sees what is pending, or
 /// gets the signal.
 #[test]
