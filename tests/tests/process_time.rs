@@ -139,6 +139,18 @@ fn an_alarm_on_available_time_waits_for_it() {
     });
 }
 
+/// What a halted vCPU waits for its processor is stolen time as soon as it runs.
+#[test]
+fn a_wait_after_a_halt_is_stolen_at_once() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    let _others = Busy::start(2);
+    let test = "time.read.wait_is_stolen_at_once";
+    with_and_without_faults("time_wait", test, |words| {
+        run(&[words, &["--append", "steal"]].concat())
+    });
+}
+
 /// Of two vCPUs that share a processor, the one that runs knows that the other one does not.
 #[test]
 fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {

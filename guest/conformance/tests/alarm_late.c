@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* How late alarms are, and alarms on available time while time is stolen. */
+#include "space.h"
 #include "test.h"
+#include "user_mode.h"
 
 #define VECTOR_A	0x5a
 #define BATCH		16
@@ -109,4 +111,82 @@ TEST(available_stolen, "time.set_alarm.available_is_not_real", 1, 0, TIME_SET_AL
 	WAIT_UNTIL(times().stolen - start.stolen > 50 * NS_PER_MS);
 	for (i = 0; i < 5; i++)
 		lateness(VMI_TIME_AVAILABLE, 10 * NS_PER_MS, false);
+}
+
+/*
+ * The same host: what a halted vCPU waits for a processor, once its alarm is due, is stolen time
+ * already for the alarm's handler.
+ */
+TEST(wait_stolen, "time.read.wait_is_stolen_at_once", 1, 0, TIME_READ, CPU_HALT, TIME_SET_ALARM)
+{
+	u64 waited = 0, unseen = 0, end = now() + 5 * NS_PER_S;
+	char word[8];
+
+	if (!option("steal", word, sizeof(word)))
+		test_skip("needs steal on the command line, on a busy host");
+	set_irq_handler(VECTOR_A, alarm);
+	while (waited < 40 * NS_PER_MS && now() < end) {
+		u64 in = 3 * NS_PER_MS, start = now(), rest, late;
+
+		rest = lateness(VMI_TIME_REAL, in, true);
+		late = fired.real - start - in;
+		if (late < LATE_MOST)
+			continue;
+		waited += late;
+		unseen += rest;
+	}
+	print("# waited for %llu us, of which %llu are not stolen\n", waited / NS_PER_US,
+	      unseen / NS_PER_US);
+	CHECK_OP(waited, >, 0);
+	CHECK_OP(unseen, <, waited / 4);
+}
+
+/* A vCPU that sleeps with a space that another one flushes. */
+static struct {
+	struct space space;
+	struct vmi_times start;
+	u64 expiry;
+	u32 sleeps;
+} sleeper;
+
+static void sleep_in_space(void *argument)
+{
+	u32 before = fires;
+
+	(void)argument;
+	space_load(&sleeper.space);
+	sleeper.start = times();
+	sleeper.expiry = sleeper.start.real + 200 * NS_PER_MS;
+	CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, sleeper.expiry, 0, VECTOR_A), 0);
+	atomic_store(&sleeper.sleeps, 1);
+	while (READ_ONCE(fires) == before) {
+		halt();
+		irq_disable();
+		watch("an alarm");
+	}
+	space_load(NULL);
+}
+
+/* The host wakes it for that, and it sleeps on: it waits for nothing but its alarm. */
+TEST(flush_idle, "time.read.flush_is_idle", 2, 0, TIME_READ, CPU_HALT, MMU_FLUSH_SPACE)
+{
+	u64 late, stolen;
+
+	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE))
+		test_skip("the layer does not offer it");
+	set_irq_handler(VECTOR_A, alarm);
+	space_create(&sleeper.space);
+	sleeper.sleeps = 0;
+	run_on(1, sleep_in_space, NULL);
+	WAIT_UNTIL(atomic_load(&sleeper.sleeps));
+	delay_ns(20 * NS_PER_MS);
+	CHECK_RESULT(vmi.mmu_flush_space(sleeper.space.root, sleeper.space.context,
+					 atomic_add(&sleeper.space.generation, 1), USER_DATA,
+					 USER_DATA + PAGE_SIZE), 0);
+	wait_for(1);
+	space_destroy(&sleeper.space);
+	late = fired.real - sleeper.expiry;
+	stolen = fired.stolen - sleeper.start.stolen;
+	/* On a busy host it may have had to wait before it slept, too. */
+	CHECK_OP(stolen, <, late + 100 * NS_PER_MS);
 }

@@ -19,6 +19,9 @@ void times(struct vcpu *v, struct vmi_times *t)
 	if (v->running)
 		slice_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
+	/* A vCPU that wakes looks at its alarms before it counts as running. */
+	if (!v->running && !FAULT(WAIT_IS_UNSEEN))
+		stolen += slice_waited(v);
 
 	/*
 	 * Available time never goes back either: stolen time grows by at most what real time did.

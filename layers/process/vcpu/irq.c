@@ -36,14 +36,16 @@ static u32 forcing(const struct vcpu *v, u32 pending)
 	return pending & PENDING_KEPT & ~(v->nmi_on ? (u32)PHV_PENDING_NMI : 0);
 }
 
-/* The first caller counts: the vCPU wants to run from then on. */
+/* The earliest moment counts: the vCPU wants to run from then on. */
 void vcpu_woken(struct vcpu *v, u64 tsc)
 {
-	u64 old = 0;
+	u64 old = READ_ONCE(v->woken);
 	u32 halted = VMI_RUN_HALTED;
 
-	__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED,
-				    __ATOMIC_RELAXED);
+	while ((!old || (s64)(tsc - old) < 0) &&
+	       !__atomic_compare_exchange_n(&v->woken, &old, tsc, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		;
 	/* It may run already. */
 	__atomic_compare_exchange_n(&v->run.state, &halted, VMI_RUN_READY, false, __ATOMIC_RELAXED,
 				    __ATOMIC_RELAXED);

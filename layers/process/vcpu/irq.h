@@ -11,7 +11,7 @@ bool irq_request(struct vcpu *v, u32 vector);
 void irq_notify(struct vcpu *v, u32 pending);
 /* Wakes a halted vCPU, or signals its owner. */
 void vcpu_kick(struct vcpu *v);
-/* Notes that the vCPU wants to run since this moment (TSC). The first caller counts. */
+/* Notes that the vCPU wants to run since this moment (TSC). The earliest one counts. */
 void vcpu_woken(struct vcpu *v, u64 tsc);
 /* Does the flush that another vCPU waits for, if one is pending. The caller must hold no lock. */
 void irq_serve_flush(struct vcpu *v);

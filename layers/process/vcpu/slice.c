@@ -19,15 +19,27 @@ static u64 cpu_ns(void)
 	return (u64)t.sec * 1000000000 + (u64)t.nsec;
 }
 
-void slice_begin(struct vcpu *v)
+static u64 waited(const struct vcpu *v, u64 now)
 {
-	u64 now = rdtsc_rough(), woken = v->woken;
-	u64 waited = woken && (s64)(now - woken) > 0 ? cycles_ns(now - woken) : 0;
+	u64 woken = READ_ONCE(v->woken);
+	u64 ns = woken && (s64)(now - woken) > 0 ? cycles_ns(now - woken) : 0;
 
-	if (waited > WAKE_LONG)
-		v->s.stolen_ns += waited;
+	return ns > WAKE_LONG ? ns : 0;
+}
+
+u64 slice_waited(const struct vcpu *v)
+{
+	return waited(v, rdtsc_rough());
+}
+
+bool slice_begin(struct vcpu *v)
+{
+	u64 now = rdtsc_rough(), stolen = waited(v, now);
+
+	v->s.stolen_ns += stolen;
 	v->slice_start = now;
 	v->running = 1;
+	return stolen;
 }
 
 /* Takes a sample: the time as the owner less the thread's CPU time was stolen. */

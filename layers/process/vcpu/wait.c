@@ -9,6 +9,7 @@
 #include "state/cpu.h"
 #include "state/event.h"
 #include "state/state.h"
+#include "vcpu/alarm.h"
 #include "vcpu/guest_clock.h"
 #include "vcpu/idle.h"
 #include "vcpu/irq.h"
@@ -52,11 +53,35 @@ static void look(struct vcpu *v)
 	poll_end(v, won);
 }
 
+/* Who has set `woken` did so for something that is done, as a flush, or before the halt. */
+static void forget(struct vcpu *v, u64 woken)
+{
+	if (woken && !FAULT(FLUSH_IS_STOLEN))
+		__atomic_compare_exchange_n(&v->woken, &woken, 0, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+}
+
+/*
+ * Whatever wakes the vCPU: after the deadline it wants to run since then, or since the halt if that
+ * was later.
+ */
+static bool due(struct vcpu *v, u64 deadline, u64 begin)
+{
+	u64 late;
+
+	if (deadline == U64_MAX || now_ns() < deadline)
+		return false;
+	late = tsc_at(deadline);
+	vcpu_woken(v, late > begin ? late : begin);
+	return true;
+}
+
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
-	u64 deadline, begin, late, trim_at = U64_MAX;
+	u64 deadline, begin, woken, trim_at = U64_MAX;
 	bool polls = enabled && !kick && shared->s.vcpu_count > 1;
 	bool slept = false, alarm = false;
+	struct vmi_times unused;
 	u32 word;
 
 	v->s.halts++;
@@ -72,10 +97,13 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		look(v);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
+		/* A sender sets it after what is pending: something() sees that, if it is new. */
+		woken = READ_ONCE(v->woken);
 		/* S1 and S2 of host/doorbell.h; something() is S3. */
 		announce(v);
 		if (something(v, kick, enabled))
 			break;
+		forget(v, woken);
 		step();
 		slept = true;
 		deadline = v->s.deadline_ns;
@@ -86,15 +114,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		}
 		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
-		if (deadline == U64_MAX || now_ns() < deadline)
-			continue;
-		/*
-		 * Whatever woke the vCPU, it wants to run since the deadline, or since the halt if
-		 * that was later.
-		 */
-		alarm = true;
-		late = tsc_at(deadline);
-		vcpu_woken(v, late > begin ? late : begin);
+		alarm |= due(v, deadline, begin);
 	}
 	if (polls && slept)
 		poll_learn(v, begin, alarm ? 0 : v->woken);
@@ -103,7 +123,9 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		v->run.state = VMI_RUN_RUNNING;
 	fence();
 	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
-	slice_begin(v);
+	/* What the guest does first, with an interrupt, may be to read what was stolen. */
+	if (slice_begin(v))
+		times(v, &unused);
 	clock_follow();
 	irq_refresh(v);
 }
