@@ -5,6 +5,8 @@
  * time that /proc/stat has for it, user to steal, in percent of the time that has passed.
  *
  * A CPU's times are as of its last tick. So each thread reads those of its own CPU, just after one.
+ * It waits for the others before that: what one reads of a CPU that was woken and has no processor
+ * counts as idle, until it is taken from that CPU's next idle time.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -28,8 +30,9 @@ struct look {
 
 static atomic_bool stop;
 static atomic_llong latest;
+static atomic_long arrived;
 static atomic_long backwards;
-static long part = 100;
+static long part = 100, cpus;
 static struct look first[MOST], last[MOST];
 
 static long long now(void)
@@ -85,6 +88,14 @@ static void look(int cpu, struct look *found)
 	*found = one;
 }
 
+/* Returns when each thread has called this as often, and none sleeps. */
+static void meet(long times)
+{
+	atomic_fetch_add(&arrived, 1);
+	while (atomic_load(&arrived) < times * cpus)
+		;
+}
+
 static void *watch(void *arg)
 {
 	int cpu = (int)(long)arg;
@@ -94,6 +105,7 @@ static void *watch(void *arg)
 	CPU_SET(cpu, &one);
 	if (sched_setaffinity(0, sizeof(one), &one))
 		exit(1);
+	meet(1);
 	look(cpu, &first[cpu]);
 	while (!atomic_load(&stop)) {
 		long long before = atomic_load(&latest), mine = now(), rest;
@@ -106,15 +118,17 @@ static void *watch(void *arg)
 		if (rest <= PERIOD_NS / 100 * (100 - part))
 			nanosleep(&(struct timespec){ .tv_nsec = rest }, NULL);
 	}
+	meet(2);
 	look(cpu, &last[cpu]);
 	return NULL;
 }
 
 int main(int argc, char **argv)
 {
-	long seconds = argc > 1 ? atol(argv[1]) : 0, cpus = sysconf(_SC_NPROCESSORS_ONLN), i;
+	long seconds = argc > 1 ? atol(argv[1]) : 0, i;
 	pthread_t thread[MOST];
 
+	cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	if (argc > 2)
 		part = atol(argv[2]);
 	if (seconds < 1 || cpus > MOST || part < 1 || part > 100)
@@ -122,6 +136,8 @@ int main(int argc, char **argv)
 	for (i = 0; i < cpus; i++)
 		if (pthread_create(&thread[i], NULL, watch, (void *)i))
 			return 1;
+	puts("begun");
+	fflush(stdout);
 	sleep((unsigned int)seconds);
 	atomic_store(&stop, 1);
 	for (i = 0; i < cpus; i++)
