@@ -19,6 +19,11 @@ type Verdicts = BTreeMap<String, String>;
 /// A folder for roots and logs in place of the user's cache.
 const FOLDER: &str = "PARAVANE_TEST_COMPAT";
 
+/// Numbers of vCPUs in place of [`CPUS`], with commas between them.
+const FEWER: &str = "PARAVANE_TEST_CPUS";
+/// vCPUs of the guests, each of which runs each suite.
+const CPUS: [u32; 3] = [1, 4, 16];
+
 /// Variables that this test passes on to a suite if they are set: see docs/compatibility.md.
 const SETTINGS: [&str; 2] = ["GIT_ALL", "STRESS_SECONDS"];
 
@@ -128,55 +133,77 @@ enum With {
     Passing,
 }
 
-/// Runs a suite. At least this many parts must pass in the guest.
-fn suite(name: &str, memory: &str, with: &With, least: usize) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = prepared();
-    let suites = compat().join("suites");
-    let log = |side: &str| folder.join(format!("{name}.{side}.log"));
+fn cpus() -> Vec<u32> {
+    match std::env::var(FEWER) {
+        Ok(list) => list.split(',').map(|cpus| cpus.parse().unwrap()).collect(),
+        Err(_) => CPUS.to_vec(),
+    }
+}
+
+/// The verdicts of a guest.
+fn in_guest(name: &str, memory: &str, cpus: u32, folder: &Path) -> Verdicts {
     let image = format!("{}:snapshot", folder.join("root.ext4").display());
-    let volume = format!("{}:/suites:ro", suites.display());
+    let volume = format!("{}:/suites:ro", compat().join("suites").display());
+    let cpus = cpus.to_string();
     let options = [
-        "--rootfs", &image, "--volume", &volume, "--cpus", "2", "--memory", memory,
+        "--rootfs", &image, "--volume", &volume, "--cpus", &cpus, "--memory", memory,
     ];
-    let guest = output(
+    output(
         vm::command(options).arg("--").args(words(name)),
-        &log("guest"),
-    );
-    let host = match with {
+        &folder.join(format!("{name}.guest-{cpus}.log")),
+    )
+}
+
+/// The verdicts of the host, or those that a guest should have without one.
+fn wanted(name: &str, with: &With, folder: &Path, guest: &Verdicts) -> Verdicts {
+    match with {
         With::Host => output(
             Command::new(compat().join("on-host.sh"))
                 .arg(folder.join("root"))
-                .arg(&suites)
+                .arg(compat().join("suites"))
                 .args(words(name)),
-            &log("host"),
+            &folder.join(format!("{name}.host.log")),
         ),
         With::Passing => guest
             .keys()
             .map(|part| (part.clone(), "pass".to_string()))
             .collect(),
-    };
-    let passed = guest.values().filter(|v| *v == "pass").count();
-    let (found, expected) = (differences(&host, &guest), explained(name));
-    println!(
-        "{name}: {} parts, {passed} pass in the guest, {} differ",
-        guest.len(),
-        found.len()
-    );
-    let unexpected: Vec<_> = found.iter().filter(|d| !expected.contains(d)).collect();
-    assert!(
-        unexpected.is_empty(),
-        "{name} (part, host, guest): {unexpected:?}; see {}",
-        log("guest").display()
-    );
-    let stale: Vec<_> = expected.iter().filter(|d| !found.contains(d)).collect();
+    }
+}
+
+/// Runs a suite in guests with few and many vCPUs. At least this many parts must pass in each.
+fn suite(name: &str, memory: &str, with: &With, least: usize) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = prepared();
+    let expected = explained(name);
+    let mut host = None;
+    let mut stale = expected.clone();
+    for cpus in cpus() {
+        let guest = in_guest(name, memory, cpus, &folder);
+        let host = host.get_or_insert_with(|| wanted(name, with, &folder, &guest));
+        let passed = guest.values().filter(|v| *v == "pass").count();
+        let found = differences(host, &guest);
+        println!(
+            "{name}, {cpus} vCPUs: {} parts, {passed} pass in the guest, {} differ",
+            guest.len(),
+            found.len()
+        );
+        let unexpected: Vec<_> = found.iter().filter(|d| !expected.contains(d)).collect();
+        assert!(
+            unexpected.is_empty(),
+            "{name}, {cpus} vCPUs (part, host, guest): {unexpected:?}; see {}",
+            folder.display()
+        );
+        assert!(
+            passed >= least,
+            "{name}, {cpus} vCPUs: only {passed} passed, {least} is the least"
+        );
+        stale.retain(|d| !found.contains(d));
+    }
+    // A difference may need several vCPUs, or one alone.
     assert!(
         stale.is_empty(),
         "differences.txt explains what is not so: {stale:?}"
-    );
-    assert!(
-        passed >= least,
-        "{name}: only {passed} passed, {least} is the least"
     );
 }
 
