@@ -17,8 +17,8 @@ pub struct Lone {
 }
 
 impl Lone {
-    /// Whether the device's thread waits for a request that is the driver's only one. At most one in
-    /// 65 delays another request, by the time that it takes.
+    /// Whether the device's thread waits for a request that is the driver's only one. At most one
+    /// in 65 delays another request, by the time that it takes.
     pub fn here(&mut self) -> bool {
         self.waiting = self.to_workers == 0;
         self.to_workers = self.to_workers.saturating_sub(1);
