@@ -13,7 +13,6 @@ mod emulator;
 mod kernel;
 
 pub use archive::Archive;
-pub use emulator::unemulated;
 pub use kernel::{Kernel, MODULES};
 
 use crate::one_cpu::OneCpu;
@@ -223,6 +222,17 @@ impl KvmHost {
     #[must_use]
     pub fn limit(&self, seconds: u64) -> Duration {
         Duration::from_secs(seconds) * self.slowness / 1000
+    }
+
+    /// Options of `paravane conformance` by which the suite learns how slow this host is and what it
+    /// does not emulate. They begin with a space.
+    ///
+    /// # Panics
+    /// When QEMU does not say its version.
+    #[must_use]
+    pub fn suite_options(&self) -> String {
+        let patience = self.slowness.div_ceil(1000);
+        format!("{} --append patience={patience}", emulator::unemulated())
     }
 
     /// What the host's kernel has printed.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines on KVM in an emulated host that has it (`paravane_tests::kvm_host`).
 //!
-//! QEMU's emulation of SVM has defects of its own, which the suite is told (`unemulated`): it skips
+//! QEMU's emulation of SVM has defects of its own, which the suite is told (`suite_options`): it skips
 //! the test of what is not emulated, and says why.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::kvm_host::{Kernel, KvmHost, Parts, unemulated};
+use paravane_tests::kvm_host::{Kernel, KvmHost, Parts};
 use paravane_tests::program;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ fn conformance(
         &format!(
             "paravane conformance --hypervisor kvm --layer {layer} --cpus {cpus} --tap \
              --timeout {limit} --filter '{filter}'{} 2>&1",
-            unemulated()
+            host.suite_options()
         ),
         seconds + 30,
     );

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::kvm_host::{KvmHost, Parts, unemulated};
+use paravane_tests::kvm_host::{KvmHost, Parts};
 use paravane_tests::planted::Planted;
 use paravane_tests::source_root;
 use std::fs;
@@ -27,7 +27,7 @@ fn conformance(host: &mut KvmHost, before: &str, words: &str, seconds: u64) -> S
         &format!(
             "{before}paravane conformance --hypervisor kvm --tap --timeout {} {words}{}",
             host.limit(seconds).as_secs(),
-            unemulated()
+            host.suite_options()
         ),
         seconds + 20,
     );

@@ -2,7 +2,10 @@
 #include "clock.h"
 #include "calls.h"
 #include "check.h"
+#include "machine.h"
 #include "site.h"
+
+#define PATIENCE_MOST 100
 
 static u64 deadline;
 
@@ -22,9 +25,16 @@ void delay_ns(u64 ns)
 		pause();
 }
 
+u64 patient(u64 ns)
+{
+	u64 times = option_number("patience");
+
+	return ns * (times < 1 ? 1 : MIN(times, PATIENCE_MOST));
+}
+
 void set_deadline(u64 ns_from_now)
 {
-	WRITE_ONCE(deadline, now() + ns_from_now);
+	WRITE_ONCE(deadline, now() + patient(ns_from_now));
 }
 
 void watch(const char *what)

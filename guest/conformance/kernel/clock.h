@@ -13,6 +13,8 @@ void delay_ns(u64 ns);
 /* Every loop that waits calls this. It fails the test after the deadline. */
 void watch(const char *what);
 void set_deadline(u64 ns_from_now);
+/* A limit of time on this host, which may be some times slower than an idle one (patience=N). */
+u64 patient(u64 ns);
 
 /*
  * For loops of rounds between vCPUs: they stop after this time. When the host has

@@ -127,7 +127,7 @@ int smp_start_with(u32 vcpu, const struct vmi_ap_state *state)
 bool smp_wait_start(u32 vcpu, bool (*done)(void *), void *argument)
 {
 	s64 vector = vmi.smp_startup_vector();
-	u64 end = now() + START_DEADLINE;
+	u64 end = now() + patient(START_DEADLINE);
 
 	while (!spin_until(done, argument, STARTUP_AGAIN)) {
 		if (now() > end)

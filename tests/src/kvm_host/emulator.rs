@@ -30,11 +30,7 @@ pub(super) fn needs_one_cpu() -> bool {
 
 /// Options of `paravane conformance` that name what this QEMU does not emulate, so that the suite
 /// skips the test and says why. Each begins with a space.
-///
-/// # Panics
-/// When QEMU does not say its version.
-#[must_use]
-pub fn unemulated() -> &'static str {
+pub(super) fn unemulated() -> &'static str {
     if version() < HEARS_XSETBV {
         " --append xsetbv=unheard"
     } else {
