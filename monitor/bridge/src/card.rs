@@ -195,7 +195,7 @@ impl Port {
             let pair = usize::try_from(number).ok();
             let pair = pair.and_then(|pair| self.pairs.get_mut(pair));
             let pair = pair.ok_or_else(none)?;
-            if queue == 1 || (queue > EVENTS && queue % 2 == 0) {
+            if queue == 1 || (queue > EVENTS && queue.is_multiple_of(2)) {
                 &mut pair.tx
             } else {
                 &mut pair.rx

@@ -11,7 +11,7 @@ use crate::join::Joiner;
 use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
 use paravane_devices::Waker;
-use paravane_vbus::devices::block::{self, GEOMETRY, Geometry, Parts, SECTOR, Wanted};
+use paravane_vbus::devices::block::{self, Geometry, Parts, SECTOR, Wanted};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, Kind, QueueKind, Round, Work, devices,
 };
@@ -288,14 +288,7 @@ impl Device for FarDisk {
         _: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        if u64::from(call) != layout::VBUS_BLOCK_GEOMETRY {
-            let text = format!("{} has no call {call}", block::TYPE);
-            return Err(Error::new(Kind::NotFound, text));
-        }
-        let no_room = || Error::new(Kind::Invalid, "there is no room for the result");
-        let place = result.get_mut(..GEOMETRY).ok_or_else(no_room)?;
-        place.copy_from_slice(&self.geometry.encode());
-        Ok(GEOMETRY)
+        block::call(call, &self.geometry.encode(), result)
     }
 
     fn share(&mut self, _: ConnectionId, _: u32, endpoint: Endpoint) -> Result<(), Error> {

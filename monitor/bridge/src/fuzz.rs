@@ -219,7 +219,7 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
             guest.send(&parts);
             guest.bridge.serve(false, 1);
             if guest.events.is_some() {
-                guest.switch_to(usize::from(cut & 1));
+                guest.switch_to(cut & 1);
             }
         }
         8 => {

@@ -13,6 +13,7 @@ use crate::card::word;
 use crate::presence::Presence;
 use paravane_devices::blk::{BLOCK, Disk as Store, PHYSICAL_BLOCK, RANGE_MAX, Service};
 use paravane_devices::{Memory, Waker};
+use paravane_vbus::devices::block;
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, Kind, QueueKind, Round, Work, devices,
 };
@@ -22,9 +23,6 @@ use request::{Parts, Request, SEGMENTS};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::sync::{Arc, OnceLock};
-
-/// The interface's type.
-const TYPE: &str = "virtual-block";
 
 const QUEUES: &[QueueKind] = &[QueueKind {
     number: devices::TX,
@@ -244,7 +242,7 @@ impl Disk {
         Ok((some, true))
     }
 
-    fn geometry(&self) -> [u8; size_of::<BlockGeometry>()] {
+    fn geometry(&self) -> [u8; block::GEOMETRY] {
         let disk = self.service.disk();
         let mut flags = layout::VBUS_BLOCK_HAS_FLUSH;
         flags |= if disk.is_read_only() {
@@ -252,7 +250,7 @@ impl Disk {
         } else {
             layout::VBUS_BLOCK_HAS_DISCARD | layout::VBUS_BLOCK_HAS_ZERO
         };
-        let mut all = [0; size_of::<BlockGeometry>()];
+        let mut all = [0; block::GEOMETRY];
         let mut put = |at: usize, bytes: &[u8]| {
             if let Some(place) = all.get_mut(at..at + bytes.len()) {
                 place.copy_from_slice(bytes);
@@ -283,7 +281,7 @@ impl Disk {
 
 impl Device for Disk {
     fn interface(&self) -> &'static str {
-        TYPE
+        block::TYPE
     }
 
     fn attributes(&self) -> Vec<Attribute> {
@@ -321,15 +319,7 @@ impl Device for Disk {
         _: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        if call != word(layout::VBUS_BLOCK_GEOMETRY) {
-            let text = format!("{TYPE} has no call {call}");
-            return Err(Error::new(Kind::NotFound, text));
-        }
-        let geometry = self.geometry();
-        let place = result.get_mut(..geometry.len());
-        let no_room = || Error::new(Kind::Invalid, "there is no room for the result");
-        place.ok_or_else(no_room)?.copy_from_slice(&geometry);
-        Ok(geometry.len())
+        block::call(call, &self.geometry(), result)
     }
 
     fn share(&mut self, _: ConnectionId, _: u32, endpoint: Endpoint) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 //! descriptors of a ring. All that the client has written is copied once.
 
 use crate::endpoint::{Broken, Endpoint};
+use crate::error::{Error, Kind};
 use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
 use paravane_vbus_shm::south::Place;
 use std::mem::offset_of;
@@ -35,6 +36,21 @@ pub struct Geometry {
 
 /// Bytes of an encoded geometry.
 pub const GEOMETRY: usize = size_of::<BlockGeometry>();
+
+/// A call of virtual-block, for a disk with this geometry. Returns the bytes of the result.
+///
+/// # Errors
+/// There is no such call, or no room for the result.
+pub fn call(call: u32, geometry: &[u8; GEOMETRY], result: &mut [u8]) -> Result<usize, Error> {
+    if call != word(layout::VBUS_BLOCK_GEOMETRY) {
+        let text = format!("{TYPE} has no call {call}");
+        return Err(Error::new(Kind::NotFound, text));
+    }
+    let no_room = || Error::new(Kind::Invalid, "there is no room for the result");
+    let place = result.get_mut(..GEOMETRY).ok_or_else(no_room)?;
+    place.copy_from_slice(geometry);
+    Ok(GEOMETRY)
+}
 
 fn word(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)

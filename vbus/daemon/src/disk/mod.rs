@@ -12,7 +12,7 @@ mod port;
 pub use pool::Pool;
 
 use file::Image;
-use paravane_vbus::devices::block::{self, GEOMETRY, Geometry, Wanted};
+use paravane_vbus::devices::block::{self, Geometry, Wanted};
 use paravane_vbus::{
     Attribute, Broken, Class, ConnectionId, Device, Endpoint, Error, Kind, Name, QueueKind, Round,
     Work, devices,
@@ -278,14 +278,7 @@ impl Device for Disk {
         _: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        if u64::from(call) != layout::VBUS_BLOCK_GEOMETRY {
-            let text = format!("{} has no call {call}", block::TYPE);
-            return Err(Error::new(Kind::NotFound, text));
-        }
-        let no_room = || Error::new(Kind::Invalid, "there is no room for the result");
-        let place = result.get_mut(..GEOMETRY).ok_or_else(no_room)?;
-        place.copy_from_slice(&self.geometry.encode());
-        Ok(GEOMETRY)
+        block::call(call, &self.geometry.encode(), result)
     }
 
     fn share(&mut self, id: ConnectionId, _: u32, endpoint: Endpoint) -> Result<(), Error> {
