@@ -224,8 +224,8 @@ impl KvmHost {
         Duration::from_secs(seconds) * self.slowness / 1000
     }
 
-    /// Options of `paravane conformance` by which the suite learns how slow this host is and what it
-    /// does not emulate. They begin with a space.
+    /// Options of `paravane conformance` that tell the suite how slow this host is and what it does
+    /// not emulate. They begin with a space.
     ///
     /// # Panics
     /// When QEMU does not say its version.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines on KVM in an emulated host that has it (`paravane_tests::kvm_host`).
 //!
-//! QEMU's emulation of SVM has defects of its own, which the suite is told (`suite_options`): it skips
-//! the test of what is not emulated, and says why.
+//! QEMU's emulation of SVM has defects of its own, which the suite is told (`suite_options`): it
+//! skips the test of what is not emulated, and says why.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
