@@ -158,6 +158,11 @@ fn many_files_of_a_folder() {
     for (limit, held) in [("-Sn 200", "all"), ("-n 200", "refused")] {
         let run = run(limit);
         let lines = format!("601\n{held}\n601\n");
-        assert_eq!((run.code, run.stdout), (4, lines), "{limit}: {}", run.stderr);
+        assert_eq!(
+            (run.code, run.stdout),
+            (4, lines),
+            "{limit}: {}",
+            run.stderr
+        );
     }
 }
