@@ -407,7 +407,8 @@ fn a_folder_may_have_more_files_than_the_monitor_may_open() {
     }
     let run = program::finish(&mut command);
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(run.stdout, "1500\n1500\n300\n1800\n7\n");
+    let lines = "1500\n1500\n300\n1800\n7\n";
+    assert_eq!(run.stdout, lines, "{}", run.stderr);
 }
 
 /// A folder of which this user may read the names, and nothing else.

@@ -16,6 +16,7 @@ mod ops;
 
 use super::Cache;
 use super::listing;
+use super::names;
 use super::open_files::OpenFiles;
 use super::place;
 use super::root::Root;
@@ -44,9 +45,6 @@ const NO_OPEN: u32 = 1 << 31;
 /// calls 0.
 const PLAIN: u32 =
     0x20 | libc::O_NOFOLLOW.unsigned_abs() | libc::O_CLOEXEC.unsigned_abs() | 0o100_000;
-
-/// Enough bytes for any entry of a list.
-const ENTRY: u32 = 512;
 
 /// A part of a list that the guest has got.
 #[derive(Default)]
@@ -274,20 +272,18 @@ impl Folder {
         }
     }
 
-    /// Whether nothing comes after a part of a list.
-    fn is_last(&self, ctx: &Context, inode: u64, handle: u64, part: &Part) -> bool {
+    /// Whether nothing comes after a part of a list. The crate's list cannot say so: it looks entries
+    /// up, and hides the error if `.` or `..` came before.
+    fn is_last(&self, inode: u64, part: &Part) -> bool {
         let (false, Some(position)) = (part.more, part.position) else {
             return false;
         };
-        let mut more = false;
-        // An error says that there is something, too long for this.
-        let asked = self
-            .inner
-            .readdir(ctx, inode, handle, ENTRY, position, &mut |_| {
-                more = true;
-                Ok(0)
-            });
-        asked.is_ok() && !more
+        let Ok(folder) = self.open_passed(inode) else {
+            return false;
+        };
+        // Files are kept open there.
+        self.open.close(inode);
+        names::any(&folder, position).is_ok_and(|any| !any)
     }
 
     /// Reads a part of a list. `read` gets the handle of the folder.
@@ -308,7 +304,7 @@ impl Folder {
             None => self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0),
         };
         match read(handle) {
-            Ok(part) if self.told_ends() && self.is_last(ctx, inode, handle, &part) => {
+            Ok(part) if self.told_ends() && self.is_last(inode, &part) => {
                 close(handle)?;
                 listing::end();
                 Ok(())
