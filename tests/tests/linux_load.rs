@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::{program, source_root, vm};
+use paravane_tests::{linux, program, source_root, vm};
 use std::process::Command;
 
 /// The lengths for `make test-release`.
@@ -50,4 +50,39 @@ fn many_tasks_send_messages() {
             );
         }
     }
+}
+
+/// Builds the smallest configuration of the Linux in `$0`, with four jobs, into the folder `$1`.
+const BUILD: &str = "export LC_ALL=C KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BUILD_USER=u \
+    KBUILD_BUILD_HOST=h KBUILD_BUILD_VERSION=1 && \
+    make -s -C \"$0\" O=\"$1\" tinyconfig >/dev/null && \
+    make -s -C \"$0\" O=\"$1\" -j4 vmlinux >/dev/null && sha256sum <\"$1/vmlinux\"";
+
+/// Four compilers at once on four vCPUs make the kernel that the host makes, byte for byte. The
+/// guest has the host's root, and the folder of the objects has the same name. The source is the
+/// patched one: it compiles in another configuration than ours, too, without a warning.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_kernel_is_compiled() {
+    // The source tree is kept beside the kernels that were made of it.
+    let source = linux::kernel()
+        .ancestors()
+        .map(|folder| folder.join("work/source"))
+        .find(|source| source.join("Kbuild").exists())
+        .unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let (source, to) = (source.to_str().unwrap(), out.path().to_str().unwrap());
+    let host = Command::new("sh")
+        .args(["-c", BUILD, source, to])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&host.stderr).into_owned();
+    let host = String::from_utf8_lossy(&host.stdout).into_owned();
+    assert_eq!((host.len(), said.as_str()), (68, ""), "{host}");
+    let script = format!("mount -t tmpfs none \"$1\" && {BUILD}");
+    let volume = format!("{source}:{source}:ro");
+    let mut command = vm::command(["--rootfs", "/", "--cpus", "4", "--memory", "2G"]);
+    command.args(["--volume", &volume]);
+    let run = program::finish(command.args(["--", "sh", "-c", &script, source, to]));
+    assert_eq!((run.code, run.stdout), (0, host), "{}", run.stderr);
 }

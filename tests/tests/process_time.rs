@@ -8,6 +8,7 @@ use paravane_tests::busy::Busy;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One machine at a time: they measure time.
@@ -147,7 +148,11 @@ fn a_wait_after_a_halt_is_stolen_at_once() {
     let _others = Busy::start(2);
     let test = "time.read.wait_is_stolen_at_once";
     with_and_without_faults("time_wait", test, |words| {
-        run(&[words, &["--append", "steal"]].concat())
+        // A thread of this policy does not preempt others when it wakes: it waits for their slice.
+        let mut batch = Command::new("chrt");
+        batch.args(["--batch", "0"]).arg(program::path());
+        batch.args(["conformance", "--hypervisor", "process", "--tap"]);
+        program::finish(batch.args(words).args(["--append", "steal"]))
     });
 }
 
