@@ -272,8 +272,8 @@ impl Folder {
         }
     }
 
-    /// Whether nothing comes after a part of a list. The crate's list cannot say so: it looks entries
-    /// up, and hides the error if `.` or `..` came before.
+    /// Whether nothing comes after a part of a list. The crate's list cannot say so: it looks
+    /// entries up, and hides the error if `.` or `..` came before.
     fn is_last(&self, inode: u64, part: &Part) -> bool {
         let (false, Some(position)) = (part.more, part.position) else {
             return false;
