@@ -53,7 +53,7 @@ static void look(struct vcpu *v)
 	poll_end(v, won);
 }
 
-/* Who has set `woken` did so for something that is done, as a flush, or before the halt. */
+/* Drops a moment in `woken` that was set for work which is done, such as a flush. */
 static void forget(struct vcpu *v, u64 woken)
 {
 	if (woken && !FAULT(FLUSH_IS_STOLEN))

@@ -91,7 +91,7 @@ struct Interrupt(Arc<dyn Line>);
 
 impl Notify for Interrupt {
     fn notify(&self) {
-        if planted::is(Fault::InterruptsNot) {
+        if planted::is(Fault::NoInterrupts) {
             return;
         }
         self.0.raise();
@@ -305,7 +305,7 @@ impl Bridge {
     fn event(&mut self, member: MemberId, command: &mut Command) {
         loop {
             let next = self.vbus.event(member);
-            let Some(next) = next.filter(|_| !planted::is(Fault::TellsNothing)) else {
+            let Some(next) = next.filter(|_| !planted::is(Fault::NoEvents)) else {
                 command.number = word(layout::VBUS_EVENT_NONE);
                 return;
             };
@@ -420,7 +420,7 @@ impl OwnDevice for Bridge {
                 self.vbus.notified(slot.id);
             }
         }
-        let budget = if planted::is(Fault::WorksNot) {
+        let budget = if planted::is(Fault::IdleDevices) {
             0
         } else {
             BUDGET

@@ -20,6 +20,11 @@ const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS_MAX);
 const EVENTS: u32 = word(layout::VBUS_ETHERNET_EVENTS);
 const ALL: u32 = 2 * PAIRS + 1;
 
+/// Whether the guest sends by a queue of this number: 1, and the even ones after the event queue.
+const fn transmits(queue: u32) -> bool {
+    queue == 1 || (queue > EVENTS && queue.is_multiple_of(2))
+}
+
 /// The queues of every card.
 pub const QUEUES: &[QueueKind] = &{
     let mut all = [QueueKind {
@@ -30,7 +35,7 @@ pub const QUEUES: &[QueueKind] = &{
     while number < ALL {
         let kind = &mut all[number as usize];
         kind.number = number;
-        if number == 1 || (number > 3 && number % 2 == 0) {
+        if transmits(number) {
             kind.role = Role::Transmit;
         }
         number += 1;
@@ -195,7 +200,7 @@ impl Port {
             let pair = usize::try_from(number).ok();
             let pair = pair.and_then(|pair| self.pairs.get_mut(pair));
             let pair = pair.ok_or_else(none)?;
-            if queue == 1 || (queue > EVENTS && queue.is_multiple_of(2)) {
+            if transmits(queue) {
                 &mut pair.tx
             } else {
                 &mut pair.rx

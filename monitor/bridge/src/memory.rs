@@ -27,7 +27,7 @@ impl MemoryContext for Guest {
         if !self.0.check_range(GuestAddress(ptr), len) {
             return Err(outside);
         }
-        if planted::is(Fault::WritesOthers) {
+        if planted::is(Fault::WrongByte) {
             let mut other = from.to_vec();
             other.iter_mut().take(1).for_each(|first| *first ^= 1);
             let written = self.0.write_slice(&other, GuestAddress(ptr));

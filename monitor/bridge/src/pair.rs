@@ -6,8 +6,8 @@ use paravane_vbus::{Broken, Endpoint, Sent, limits};
 use paravane_vbus_shm::layout;
 use std::time::{Duration, Instant};
 
-/// A pair without buffers for so long stands still. A guest whose vCPU waits for a processor is not
-/// that slow, as a rule.
+/// A pair that has had no buffers for so long is stalled. A guest whose vCPU waits for a processor
+/// is not that slow, as a rule.
 pub const STALL: Duration = Duration::from_millis(10);
 
 const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
@@ -20,8 +20,9 @@ pub struct Pair {
     /// A frame was taken and not passed on: its flags.
     held: Option<u32>,
     frame: Vec<u8>,
-    /// The guest had no buffer for a frame, in this round and since when.
+    /// The guest had no buffer for a frame in this round.
     starved: bool,
+    /// Since when the guest has had no buffer.
     dry: Option<Instant>,
 }
 

@@ -11,13 +11,13 @@ pub enum Fault {
     /// Arguments of any length are cut instead of refused.
     CutsArguments = 2,
     /// The first byte of what a device writes is another one.
-    WritesOthers = 3,
+    WrongByte = 3,
     /// Devices do nothing.
-    WorksNot = 4,
+    IdleDevices = 4,
     /// The guest is not interrupted.
-    InterruptsNot = 5,
+    NoInterrupts = 5,
     /// There are no events.
-    TellsNothing = 6,
+    NoEvents = 6,
     /// A new driver has the connections of the last one.
     KeepsConnections = 7,
 }
@@ -33,10 +33,10 @@ mod hooks {
     const ALL: [(&str, Fault); 7] = [
         ("lists-less", Fault::ListsLess),
         ("cuts-arguments", Fault::CutsArguments),
-        ("writes-others", Fault::WritesOthers),
-        ("works-not", Fault::WorksNot),
-        ("interrupts-not", Fault::InterruptsNot),
-        ("tells-nothing", Fault::TellsNothing),
+        ("wrong-byte", Fault::WrongByte),
+        ("idle-devices", Fault::IdleDevices),
+        ("no-interrupts", Fault::NoInterrupts),
+        ("no-events", Fault::NoEvents),
         ("keeps-connections", Fault::KeepsConnections),
     ];
 

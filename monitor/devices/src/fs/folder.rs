@@ -278,12 +278,16 @@ impl Folder {
         let (false, Some(position)) = (part.more, part.position) else {
             return false;
         };
-        let Ok(folder) = self.open_passed(inode) else {
-            return false;
-        };
-        // Files are kept open there.
-        self.open.close(inode);
-        names::any(&folder, position).is_ok_and(|any| !any)
+        let any = Arc::new(OnceLock::new());
+        let to = Arc::clone(&any);
+        let mut look = Opened(move |fd: RawFd| {
+            // SAFETY: the crate closes the file only after this.
+            let folder = unsafe { BorrowedFd::borrow_raw(fd) };
+            let _ = to.set(names::any(folder, position)?);
+            Ok(())
+        });
+        // An error may hide entries.
+        look.with(&self.inner, inode).is_ok() && any.get() == Some(&false)
     }
 
     /// Reads a part of a list. `read` gets the handle of the folder.

@@ -11,6 +11,7 @@ use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Enough bytes for many entries of the host's list, and for the longest name.
@@ -40,7 +41,7 @@ pub fn list(
     attr: stat64,
     add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
 ) -> io::Result<()> {
-    each(folder, position, &mut |entry| {
+    each(folder.as_fd(), position, &mut |entry| {
         let listed = DirEntry {
             ino: entry.ino(),
             offset: entry.next_entry_cookie(),
@@ -55,7 +56,7 @@ pub fn list(
 ///
 /// # Errors
 /// The host does not read the folder.
-pub fn any(folder: &File, position: u64) -> io::Result<bool> {
+pub fn any(folder: BorrowedFd<'_>, position: u64) -> io::Result<bool> {
     let mut found = false;
     each(folder, position, &mut |_| {
         found = true;
@@ -67,7 +68,7 @@ pub fn any(folder: &File, position: u64) -> io::Result<bool> {
 /// Passes the entries from a position on to `pass`, but for `.` and `..`, as long as that returns
 /// true.
 fn each(
-    folder: &File,
+    folder: BorrowedFd<'_>,
     position: u64,
     pass: &mut dyn FnMut(&RawDirEntry<'_>) -> io::Result<bool>,
 ) -> io::Result<()> {

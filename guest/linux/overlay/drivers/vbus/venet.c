@@ -11,8 +11,8 @@
 #include "venet.h"
 
 /*
- * The bus has one interrupt, whose CPU sends the others theirs: a second wake-up in a round trip.
- * Several pairs are for those who ask for them.
+ * The bus has one interrupt, and the CPU that takes it wakes the other CPUs: a second wake-up in a
+ * round trip. So a card has several pairs only on request.
  */
 static unsigned int pairs = 1;
 module_param(pairs, uint, 0444);
@@ -46,7 +46,7 @@ static void wake(struct venet_pair *pair)
 	if (!napi_schedule_prep(&pair->napi))
 		return;
 	vbus_side_disable(pair->rx->here);
-	/* Until the pair has worked nobody else sends this. */
+	/* No other CPU sends this before the pair has worked. */
 	if (pair->venet->count == 1 || pair->cpu == smp_processor_id() ||
 	    smp_call_function_single_async(pair->cpu, &pair->csd))
 		__napi_schedule(&pair->napi);
@@ -58,7 +58,7 @@ static void signal(struct vbus_connection *connection)
 	struct vbus_queue *events = &connection->queues[VBUS_ETHERNET_EVENTS];
 	int i;
 
-	/* Before all queues are shared there is nothing to look at. */
+	/* The queues do not exist before. */
 	if (!smp_load_acquire(&venet->running))
 		return;
 	/* It may be another device's interrupt: each pair looks. */

@@ -49,7 +49,7 @@ struct venet {
 	/* Receive: the pages of a buffer. */
 	unsigned int order;
 
-	/* The pairs that are wanted, and those that there are. */
+	/* The number of pairs that the user wants, and the number that the card has. */
 	unsigned int wanted, count;
 	/* They may be looked at. */
 	bool running;
