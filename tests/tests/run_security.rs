@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// All threads that a machine can have.
 const THREADS: [&str; 12] = [
@@ -40,6 +42,23 @@ fn with_devices(mut command: Command, folder: &tempfile::TempDir) -> Command {
     command
 }
 
+/// What /proc says of each thread of a process.
+fn statuses(pid: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let read = |task: std::io::Result<fs::DirEntry>| {
+        // A thread may have ended meanwhile.
+        fs::read_to_string(task.ok()?.path().join("status")).ok()
+    };
+    threads.filter_map(read).collect()
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_string()
+}
+
 #[test]
 fn every_thread_is_confined() {
     let folder = tempfile::tempdir().unwrap();
@@ -56,25 +75,29 @@ fn every_thread_is_confined() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let (said, hears) = channel();
+    let output = child.stdout.take().unwrap();
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let heard = output.read_line(&mut String::new());
+        let _ = said.send(heard.map(|_| output));
+    });
+    // The thread that starts the network ends when the guest's first frame comes, which may be
+    // before its command runs.
     let mut names = BTreeSet::new();
-    for task in fs::read_dir(format!("/proc/{}/task", child.id())).unwrap() {
-        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-        let field = |name: &str| {
-            let line = status
-                .lines()
-                .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
-            line.unwrap_or_default().trim().to_string()
-        };
+    let _open = loop {
+        names.extend(statuses(child.id()).iter().map(|s| field(s, "Name")));
+        if let Ok(heard) = hears.recv_timeout(Duration::from_millis(5)) {
+            break heard.unwrap();
+        }
+    };
+    for status in statuses(child.id()) {
         assert_eq!(
-            (field("Seccomp"), field("NoNewPrivs")),
+            (field(&status, "Seccomp"), field(&status, "NoNewPrivs")),
             ("2".into(), "1".into()),
             "{status}"
         );
-        names.insert(field("Name"));
+        names.insert(field(&status, "Name"));
     }
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());

@@ -208,7 +208,13 @@ fn a_guest_that_is_not_made_in_time_is_given_up() {
     let run = program::finish(&mut on_slow_host(EXECVEAT, &command));
     assert!(begun.elapsed() < Duration::from_secs(2) + END);
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("not done after 2 s"), "{run:?}");
+    // What was left of the time.
+    assert!(
+        ["not done after 2 s", "not done after 1 s"]
+            .iter()
+            .any(|why| run.stderr.contains(why)),
+        "{run:?}"
+    );
 }
 
 /// What `doctor` tries has an end, and a host that is slow is no good one.

@@ -83,7 +83,8 @@ fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     const TRIPS: u64 = 1000;
     let [notifications, interrupts, _] = counted(&mut machine, &client("trip 1000"));
     println!("{TRIPS} trips: {notifications} notifications, {interrupts} interrupts");
-    assert!(notifications > 10 && notifications < TRIPS * 2);
+    // A card that is always there to look, as on a busy host, needs hardly any notification.
+    assert!(notifications > 0 && notifications < TRIPS * 2);
     assert!(interrupts > 10 && interrupts < TRIPS * 2);
 
     // A stream, which keeps both sides busy.
