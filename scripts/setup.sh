@@ -19,6 +19,22 @@ build | run | conformance | test | release | peers) ;;
 *) die "usage: setup.sh build|run|conformance|test|release|peers" ;;
 esac
 
+# What a first build puts on the disk, in GB: objects, Linux's source and its objects, crates.
+case $purpose in
+build) gigabytes=2 ;;
+run) gigabytes=5 ;;
+*) gigabytes=9 ;;
+esac
+
+# check_room: a first build that would fill the disk is refused.
+check_room() {
+	local free
+	[ ! -e "${CARGO_TARGET_DIR:-$root/target}" ] || return 0
+	free=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1000000) }')
+	[ "$free" -ge "$gigabytes" ] ||
+		die "$root: a first build takes $gigabytes GB, and $free GB are free: make room"
+}
+
 # rust_is_new: is cargo there, and new enough?
 rust_is_new() {
 	local version
@@ -80,6 +96,8 @@ if [ "$purpose" = peers ]; then
 	[ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 	exit 0
 fi
+
+check_room
 
 # The freestanding parts need a compiler, its assembler and linker, and make; Rust programs link
 # against libc.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `make test` makes of a failure: scripts/failed.sh, with a cargo of the test's own.
+//! What `make test` makes of a failure: scripts/failed.sh, with a cargo of the test's own. And a
+//! first build that would fill the disk: scripts/setup.sh, with a df of the test's own.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -97,4 +98,39 @@ fn a_program_without_a_result_is_seen() {
     assert_eq!(script(TWO, judge).stdout, "all\n");
     let died = format!("{TWO}    `-p paravane-tests --test gdb`\n");
     assert_eq!(script(&died, judge).stdout, "some\n");
+}
+
+/// A first build is refused where it would fill the disk, in a line; a later one is not.
+#[test]
+fn a_full_disk_is_told_before_the_first_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let df = folder.path().join("df");
+    let said = "#!/bin/sh\necho 'Filesystem 1024-blocks Used Available Capacity Mounted on'\n\
+                echo '/dev/vda 1000 500 8900000 50% /'\n";
+    fs::write(&df, said).unwrap();
+    fs::set_permissions(&df, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        folder.path().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let setup = |purpose, target: &str| {
+        let mut command = Command::new(source_root().join("scripts/setup.sh"));
+        command
+            .arg(purpose)
+            .env("PATH", &path)
+            .env("CARGO_TARGET_DIR", folder.path().join(target));
+        Run::of(&command.output().unwrap())
+    };
+    let run = setup("test", "none");
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
+    let line = format!(
+        "error: {}: a first build takes 9 GB, and 8 GB are free: make room\n",
+        source_root().display()
+    );
+    assert_eq!(run.stderr, line);
+    for (purpose, target) in [("build", "none"), ("test", "")] {
+        let run = setup(purpose, target);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    }
 }
