@@ -209,7 +209,8 @@ pub struct BenchOvercommit {
     #[arg(long, value_name = "NAME")]
     pub workload: Vec<String>,
 
-    /// Measure what paravirtual locks cost where they gain nothing: a machine of two vCPUs alone
+    /// Measure what paravirtual locks cost where they gain nothing: a machine of two vCPUs alone,
+    /// a new one for each round
     #[arg(long)]
     pub no_loss: bool,
 

@@ -4,9 +4,10 @@
 //!
 //! The two machines take turns, and the gain is taken within each turn. At 1x no other machine is
 //! busy; at 2x and 3x one and two machines with as many vCPUs are. `--no-loss` asks what the locks
-//! cost where they gain nothing, `--time` what time is in such machines.
+//! cost where they gain nothing (`losses`), `--time` what time is in such machines.
 
 mod idle;
+mod losses;
 mod machines;
 mod plot;
 mod processors;
@@ -167,6 +168,8 @@ impl Bench<'_> {
                 progress.step(&format!("clocks at {case}x"));
                 report.clocks.push(time::measure(self, case)?);
             }
+        } else if self.args.no_loss {
+            losses::measure(self, &plan.workloads, &progress, &mut report)?;
         } else {
             self.workloads(plan, &progress, &mut report)?;
         }
@@ -183,7 +186,7 @@ impl Bench<'_> {
         progress: &Progress,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let mut machines = [Machine::start(self, "nopvspin")?, Machine::start(self, "")?];
+        let mut machines = self.machines()?;
         let mut ready = Vec::new();
         for &workload in &plan.workloads {
             progress.step(&format!("preparing {}", workload.name));
@@ -209,6 +212,19 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// A machine without paravirtual locks, and one with them.
+    fn machines(&self) -> anyhow::Result<[Machine<'_>; 2]> {
+        Ok([Machine::start(self, "nopvspin")?, Machine::start(self, "")?])
+    }
+
+    fn rounds(&self) -> u32 {
+        if self.args.quick {
+            QUICK_ROUNDS
+        } else {
+            self.args.rounds
+        }
+    }
+
     /// The machines that make a load.
     fn hogs(&self, case: u32) -> anyhow::Result<Vec<Hog<'_>>> {
         (1..case).map(|_| Hog::start(self)).collect()
@@ -223,11 +239,7 @@ impl Bench<'_> {
         hogs: &[Hog<'_>],
         progress: &Progress,
     ) -> anyhow::Result<Pair> {
-        let rounds = if self.args.quick {
-            QUICK_ROUNDS
-        } else {
-            self.args.rounds
-        };
+        let rounds = self.rounds();
         let mut pair = Pair::default();
         for round in 0..rounds {
             progress.step(&format!(

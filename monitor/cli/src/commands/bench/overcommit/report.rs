@@ -15,6 +15,19 @@ pub struct Turn {
     pub load: f64,
 }
 
+impl Turn {
+    /// This turn and one that follows it, as one.
+    pub fn then(self, next: Turn) -> Turn {
+        let seconds = self.seconds + next.seconds;
+        let mean = |a: f64, b: f64| (a * self.seconds + b * next.seconds) / seconds;
+        Turn {
+            seconds,
+            machine: mean(self.machine, next.machine),
+            load: mean(self.load, next.load),
+        }
+    }
+}
+
 /// A workload without paravirtual locks and with them, round by round.
 #[derive(Debug, Default)]
 pub struct Pair {
@@ -31,6 +44,10 @@ impl Pair {
     pub fn add(&mut self, base: Turn, pv: Turn) {
         self.base.push(base);
         self.pv.push(pv);
+    }
+
+    pub fn rounds(&self) -> usize {
+        self.base.len()
     }
 
     /// The gain of each round, in percent of the time without them.
@@ -321,6 +338,20 @@ mod tests {
         let told = "\n3x, w: the load had 1.00 processors in a round, less than its share of 1.33.";
         assert!(text.contains(told), "{text}");
         assert_eq!(text.matches("This row is not one of").count(), 1);
+    }
+
+    #[test]
+    fn two_turns_make_one() {
+        let turn = |seconds, machine, load| Turn {
+            seconds,
+            machine,
+            load,
+        };
+        let both = turn(1.0, 2.0, 0.5).then(turn(3.0, 1.0, 0.25));
+        assert_eq!((both.seconds, both.machine), (4.0, 1.25));
+        assert!((both.load - 0.3125).abs() < 1e-9, "{both:?}");
+        let first = Turn::default().then(turn(2.0, 1.0, 0.25));
+        assert_eq!((first.seconds, first.machine, first.load), (2.0, 1.0, 0.25));
     }
 
     #[test]
