@@ -21,7 +21,10 @@ pub fn path() -> &'static Path {
 }
 
 /// The program with the hooks that only tests use (feature `test-hooks` of the package `paravane`).
-fn path_with_hooks() -> &'static Path {
+///
+/// # Panics
+/// When it cannot be built.
+pub fn path_with_hooks() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     let features = ["--features", "test-hooks"];
     PATH.get_or_init(|| {

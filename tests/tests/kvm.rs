@@ -8,12 +8,16 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::program::{self, Run};
+use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::sandbox::Status;
 use paravane_tests::user::User;
 use paravane_tests::vm;
 use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 /// Everything on hardware, at more vCPUs, and Linux: for `make test-release`.
@@ -135,6 +139,17 @@ fn two_vcpus_with_the_native_layer() {
     suite("native", 2);
 }
 
+/// A KVM that only emulates offers no hypercalls: without them the layer takes its other ways.
+#[test]
+fn one_vcpu_with_the_layer_of_kvm() {
+    suite("kvm", 1);
+}
+
+#[test]
+fn two_vcpus_with_the_layer_of_kvm() {
+    suite("kvm", 2);
+}
+
 #[test]
 fn more_vcpus_than_cpus() {
     if usable().is_some() {
@@ -216,7 +231,7 @@ fn memory_that_cannot_be_had_is_told() {
 /// As a user who may not open the device.
 #[test]
 fn no_permission_is_told_and_auto_takes_processes() {
-    let Ok(device) = std::fs::metadata("/dev/kvm") else {
+    let Ok(device) = fs::metadata("/dev/kvm") else {
         eprintln!("skipped: there is no /dev/kvm");
         return;
     };
@@ -226,14 +241,14 @@ fn no_permission_is_told_and_auto_takes_processes() {
     }
     // The target folder may be closed to others.
     let folder = tempfile::tempdir().unwrap();
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).unwrap();
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).unwrap();
     let copy = folder.path().join("paravane");
-    std::fs::copy(program::path(), &copy).unwrap();
+    fs::copy(program::path(), &copy).unwrap();
     // So may the cache with the kernel.
     let kernel = vm::kernel().unwrap_or_else(paravane_tests::linux::kernel);
     let vmlinux = folder.path().join("vmlinux");
-    std::fs::copy(kernel, &vmlinux).unwrap();
+    fs::copy(kernel, &vmlinux).unwrap();
     let as_nobody = |words: &[&str]| {
         let mut command = std::process::Command::new(&copy);
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
@@ -277,6 +292,38 @@ fn auto_chooses_and_says_why() {
     let run = program::finish(&mut command);
     let begins = format!("paravane: hypervisor {}: ", expected.0);
     assert!(run.code == 0 && run.stderr.starts_with(&begins), "{run:?}");
+}
+
+/// The threads of a machine that stands still, after it has run: each of its vCPUs' has a filter of
+/// its own and can gain no privileges.
+#[test]
+fn the_thread_of_each_vcpu_is_confined() {
+    if usable().is_none() {
+        return;
+    }
+    let mut command = program::command();
+    command.args(["conformance", "--hypervisor", "kvm", "--layer", "none"]);
+    command.args(["--cpus", "2", "--append", "end=shutdown"]);
+    let mut child = Ends(command.stdout(Stdio::piped()).spawn().unwrap());
+    // The guest is there.
+    let mut line = String::new();
+    let output = child.0.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    assert!(!line.is_empty());
+    let of_program = Status::of(child.0.id()).unwrap();
+    let mut vcpus = Vec::new();
+    for task in fs::read_dir(format!("/proc/{}/task", child.0.id())).unwrap() {
+        let task = task.unwrap();
+        let name = fs::read_to_string(task.path().join("comm")).unwrap();
+        if name.starts_with("vcpu-") {
+            let status = Status::of(task.file_name().to_str().unwrap().parse().unwrap()).unwrap();
+            let confined = status.filters > of_program.filters && status.no_new_privs;
+            vcpus.push((name.trim().to_string(), confined));
+        }
+    }
+    vcpus.sort_unstable();
+    let expected = ["vcpu-0", "vcpu-1"].map(|name| (name.to_string(), true));
+    assert_eq!(vcpus, expected);
 }
 
 /// The same kernel file as everywhere.

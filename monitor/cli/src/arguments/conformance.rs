@@ -57,6 +57,12 @@ pub struct Conformance {
     #[arg(long, value_name = "SECONDS")]
     pub step_wall_clock: Option<u32>,
 
+    /// Hide these features of KVM from the machine: bits of eax of its CPUID leaf 0x40000001
+    /// (--hypervisor kvm)
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "BITS", default_value_t = 0)]
+    pub kvm_without: u32,
+
     /// Run only the tests that match PATTERN (`*` matches any text; without one, part of the name)
     #[arg(long, value_name = "PATTERN")]
     pub filter: Option<String>,

@@ -101,6 +101,8 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
             std::time::Duration::from_secs(5),
         );
     }
+    #[cfg(feature = "test-hooks")]
+    paravane_hypervisor::kvm::hide_features(args.kvm_without);
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),
         HypervisorKind::Kvm => Ok(Box::new(KvmHost::find()?)),

@@ -104,6 +104,8 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
         }
         // AMD: the cores of the package, and the bits of their numbers.
         0x8000_0008 => entry.ecx = bits(count) << 12 | (count - 1),
+        #[cfg(feature = "test-hooks")]
+        KVM_FEATURES => entry.eax &= !HIDDEN.load(std::sync::atomic::Ordering::Relaxed),
         0x8000_001e => {
             entry.eax = number;
             entry.ebx = number;
@@ -122,6 +124,16 @@ pub fn hide_hypercalls(cpuid: &mut CpuId) {
         }
     }
 }
+
+/// Hides these of KVM's own features (bits of eax of its leaf) from all machines that are started
+/// from now on.
+#[cfg(feature = "test-hooks")]
+pub fn hide_features(bits: u32) {
+    HIDDEN.fetch_or(bits, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(feature = "test-hooks")]
+static HIDDEN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// The bits that numbers below `count` need.
 fn bits(count: u32) -> u32 {

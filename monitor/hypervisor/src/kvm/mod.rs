@@ -33,6 +33,8 @@ mod vcpu;
 mod vm;
 
 pub use backend::KvmHost;
+#[cfg(feature = "test-hooks")]
+pub use cpuid::hide_features;
 pub use debug::Debug;
 pub use host::MAX_VCPUS;
 pub use vm::{Config, Observer, Vm};

@@ -16,8 +16,8 @@ use crate::output_queue::Outputs;
 use crate::process::ram::Ram;
 use anyhow::Context;
 use kvm_bindings::{
-    KVM_CAP_PMU_CAPABILITY, KVM_CAP_SPLIT_IRQCHIP, KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY,
-    kvm_enable_cap, kvm_userspace_memory_region,
+    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_PMU_CAPABILITY, KVM_CAP_SPLIT_IRQCHIP,
+    KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_enable_cap, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use paravane_confine::{self as confine, Files};
@@ -379,6 +379,7 @@ fn vcpus(
             cpuid::hide_hypercalls(&mut features);
         }
         vcpu.set_cpuid2(&features)?;
+        only_what_is_offered(machine, &vcpu)?;
         if let Some(enabled) = cpuid::extended_state(&features) {
             // See there. A KVM that cannot do this has no such processor.
             let _ = vcpu.set_xcrs(&registers::extended_control(enabled));
@@ -392,6 +393,20 @@ fn vcpus(
         all.push(vcpu);
     }
     Ok(all)
+}
+
+/// A hypercall or a register of KVM's that the cpuid instruction does not offer is refused. Before
+/// Linux 5.10 KVM has all of them for every guest.
+fn only_what_is_offered(machine: &VmFd, vcpu: &VcpuFd) -> anyhow::Result<()> {
+    if machine.check_extension_raw(KVM_CAP_ENFORCE_PV_FEATURE_CPUID.into()) > 0 {
+        let mut enforce = kvm_enable_cap {
+            cap: KVM_CAP_ENFORCE_PV_FEATURE_CPUID,
+            ..Default::default()
+        };
+        enforce.args[0] = 1;
+        vcpu.enable_cap(&enforce)?;
+    }
+    Ok(())
 }
 
 /// The signal that interrupts a vCPU is ignored by default, and would then interrupt nothing.
