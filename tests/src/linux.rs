@@ -22,6 +22,21 @@ pub fn kernel() -> PathBuf {
     Path::new(folder.unwrap_or_default()).join("vmlinux")
 }
 
+/// The patched source of that kernel, which lies beside the kernels that were made of it.
+///
+/// # Panics
+/// When it is gone.
+#[must_use]
+pub fn source() -> PathBuf {
+    let kernel = kernel();
+    let mut folders = kernel.ancestors().map(|folder| folder.join("work/source"));
+    folders
+        .find(|source| source.join("Kbuild").exists())
+        .unwrap_or_else(|| {
+            panic!("no source beside {}: remove the kernel", kernel.display());
+        })
+}
+
 /// Compiles the C files of a folder into one static program.
 ///
 /// # Panics

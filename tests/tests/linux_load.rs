@@ -64,12 +64,7 @@ const BUILD: &str = "export LC_ALL=C KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BU
 #[test]
 #[ignore = "long: make test-release"]
 fn a_kernel_is_compiled() {
-    // The source tree is kept beside the kernels that were made of it.
-    let source = linux::kernel()
-        .ancestors()
-        .map(|folder| folder.join("work/source"))
-        .find(|source| source.join("Kbuild").exists())
-        .unwrap();
+    let source = linux::source();
     let out = tempfile::tempdir().unwrap();
     let (source, to) = (source.to_str().unwrap(), out.path().to_str().unwrap());
     let host = Command::new("sh")
