@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* Section core. */
 #include "calls/calls.h"
+#include "common/faults.h"
 #include "crossing/crossing.h"
 #include "entry/debug.h"
 #include "entry/deliver.h"
@@ -103,6 +104,8 @@ int process_core_init(struct vmi_init *init)
 	/* Requests that came before there was a place to mark them. */
 	irq_mark(boot);
 	shared->init_done = 1;
+	if (FAULT(INFO_CHANGES))
+		((struct vmi_boot_info *)to_pointer(shared->s.boot_info))->mem[0].size -= 4096;
 	return 0;
 }
 

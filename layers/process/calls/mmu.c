@@ -170,8 +170,11 @@ int process_mmu_set_lazy_mode(u32 mode)
 
 	if (mode > VMI_LAZY_CPU)
 		return -VMI_EINVAL;
-	if (mode != VMI_LAZY_NONE && v->lazy_mode != VMI_LAZY_NONE)
+	if (mode != VMI_LAZY_NONE && v->lazy_mode != VMI_LAZY_NONE) {
+		if (FAULT(LAZY_MMU_LEFT) && v->lazy_mode == VMI_LAZY_MMU)
+			v->lazy_mode = VMI_LAZY_NONE;
 		return -VMI_EPERM;
+	}
 	v->lazy_mode = mode;
 	if (mode == VMI_LAZY_NONE)
 		queue_run(v);
@@ -199,7 +202,7 @@ void process_mmu_fill(u64 va, const u64 *entry, u32 count)
 {
 	u64 room = 512 - ((u64)entry / 8 & 511);
 
-	if (count && count <= room && !kernel_address(va))
+	if (count && (count <= room || FAULT(FILL_BEYOND)) && !kernel_address(va))
 		tlb_fill(this_vcpu(), va, count);
 }
 

@@ -412,6 +412,14 @@ void tlb_fill(struct vcpu *v, u64 va, u32 count)
 
 	va &= PAGE_MASK;
 	lock_take(&p->lock);
+#if FAULT(FILL_BEYOND)
+	/* All of a long run is as its first page. */
+	if (count > 512) {
+		if (walk_guest(v, va, &w, true))
+			map(va, 513 * PAGE_SIZE, w.gpa, shadow_flags(&w), false, true);
+		count = 0;
+	}
+#endif
 	if (count > 1) {
 		fill_pieces(v, va, va + (u64)count * PAGE_SIZE);
 	} else if (fill_wanted(v, va, &w, &next)) {
