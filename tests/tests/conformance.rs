@@ -8,6 +8,8 @@
 
 #[path = "conformance/bus_faults.rs"]
 mod bus_faults;
+#[path = "conformance/calls.rs"]
+mod calls;
 #[path = "conformance/faults.rs"]
 mod faults;
 #[path = "conformance/kept.rs"]
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let long = std::env::var_os(LONG).is_some();
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(suite::trials(long));
+    trials.extend(calls::trials());
     trials.extend(faults::trials());
     trials.extend(bus_faults::trials());
     trials.extend(kept::trials(long));
