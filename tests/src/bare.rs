@@ -6,11 +6,15 @@
 
 use crate::program::{self, Run};
 use crate::{linux, source_root};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
+
+/// What the kernel prints when something is wrong.
+pub const TROUBLE: [&str; 4] = ["WARNING:", "BUG:", "Oops", "Call Trace"];
 
 /// An initial RAM disk with that process.
 ///
@@ -54,4 +58,60 @@ pub fn boot(folder: &TempDir, kernel: &Path, rom: &Path, smp: &str) -> Run {
         &path,
         &["-option-rom".as_ref(), rom.as_os_str()],
     )
+}
+
+/// Boots the built kernel with a ROM.
+///
+/// # Panics
+/// As [`boot_with`].
+pub fn boot_linux(folder: &TempDir, rom: &Path, smp: &str) -> Run {
+    boot(folder, &linux::kernel().with_file_name("bzImage"), rom, smp)
+}
+
+/// The ROM of the layer `tests/outsider`.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn outsider(folder: &Path) -> PathBuf {
+    make("tests/outsider", folder);
+    folder.join("outsider.rom")
+}
+
+/// Runs make in a folder of the source, with another folder for what it makes.
+///
+/// # Panics
+/// When it fails.
+pub fn make(what: &str, folder: &Path) {
+    let make = Command::new("make")
+        .arg("-C")
+        .arg(source_root().join(what))
+        .arg(format!("OUT={}", folder.display()))
+        // Do not use the job server of a make that runs this test.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .output()
+        .unwrap();
+    assert!(make.status.success(), "{make:?}");
+}
+
+/// What /sys/kernel/debug/vmi/calls says, with the word `sites` before each line: the record of a
+/// call, and its sites by what they hold.
+///
+/// # Panics
+/// When a number is none.
+#[must_use]
+pub fn calls(text: &str) -> BTreeMap<&str, (&str, BTreeMap<&str, u64>)> {
+    text.lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.strip_prefix("sites ")?.split(' ').collect();
+            let [name, record, sites @ ..] = &words[..] else {
+                return None;
+            };
+            (sites.len() == 8).then(|| {
+                let sites = sites.chunks(2).map(|s| (s[0], s[1].parse().unwrap()));
+                (*name, (*record, sites.collect()))
+            })
+        })
+        .collect()
 }

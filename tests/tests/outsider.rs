@@ -4,59 +4,14 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::bare::{self, boot_with, root};
-use paravane_tests::program::{self, Run};
-use paravane_tests::{linux, rom, source_root};
-use std::collections::BTreeMap;
+use paravane_tests::bare::{TROUBLE, boot_linux, calls, outsider};
+use paravane_tests::{program, rom};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use tempfile::TempDir;
-
-/// The layer's ROM.
-fn build(folder: &Path) -> PathBuf {
-    make("tests/outsider", folder);
-    folder.join("outsider.rom")
-}
-
-fn make(what: &str, folder: &Path) {
-    let make = Command::new("make")
-        .arg("-C")
-        .arg(source_root().join(what))
-        .arg(format!("OUT={}", folder.display()))
-        // Do not use the job server of a make that runs this test.
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
-        .output()
-        .unwrap();
-    assert!(make.status.success(), "{make:?}");
-}
-
-/// Boots Linux with a ROM.
-fn boot(folder: &TempDir, rom: &Path, smp: &str) -> Run {
-    bare::boot(folder, &linux::kernel().with_file_name("bzImage"), rom, smp)
-}
-
-/// What /sys/kernel/debug/vmi/calls says: the record of a call, and its sites by what they hold.
-fn calls(text: &str) -> BTreeMap<&str, (&str, BTreeMap<&str, u64>)> {
-    text.lines()
-        .filter_map(|line| {
-            let words: Vec<&str> = line.strip_prefix("sites ")?.split(' ').collect();
-            let [name, record, sites @ ..] = &words[..] else {
-                return None;
-            };
-            (sites.len() == 8).then(|| {
-                let sites = sites.chunks(2).map(|s| (s[0], s[1].parse().unwrap()));
-                (*name, (*record, sites.collect()))
-            })
-        })
-        .collect()
-}
 
 #[test]
 fn it_passes_the_suite() {
     let folder = tempfile::tempdir().unwrap();
-    let rom = build(folder.path());
+    let rom = outsider(folder.path());
     for cpus in ["1", "2"] {
         let run = program::finish(
             program::command()
@@ -80,8 +35,8 @@ fn it_passes_the_suite() {
 #[test]
 fn linux_obeys_each_record() {
     let folder = tempfile::tempdir().unwrap();
-    let rom = build(folder.path());
-    let run = boot(&folder, &rom, "2");
+    let rom = outsider(folder.path());
+    let run = boot_linux(&folder, &rom, "2");
     assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
     for word in ["WARNING:", "BUG:", "Oops", "Call Trace", " failed"] {
         assert!(!run.stdout.contains(word), "{word}: {run:?}");
@@ -134,8 +89,8 @@ fn linux_obeys_each_record() {
 #[test]
 fn linux_uses_what_the_layer_offers() {
     let folder = tempfile::tempdir().unwrap();
-    let rom = build(folder.path());
-    let run = boot(&folder, &rom, "1");
+    let rom = outsider(folder.path());
+    let run = boot_linux(&folder, &rom, "1");
     let count = |call: &str| -> u64 {
         let start = format!("count 0 {call} ");
         let mut lines = run.stdout.lines();
@@ -171,47 +126,7 @@ fn linux_uses_what_the_layer_offers() {
     let (stolen, all): (u64, u64) = (stolen.parse().unwrap(), all.parse().unwrap());
     let share = stolen * 100 / all.max(1);
     assert!((18..=32).contains(&share), "{share} %: {run:?}");
-    for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
-        assert!(!run.stdout.contains(word), "{word}: {run:?}");
-    }
-}
-
-/// A hypervisor (`tests/guest/entry`) enters the kernel at its VMI entry, with the image in the
-/// upper half, all privilege, and a layer that is not in its place: the kernel starts as on bare
-/// metal, by the boot information alone, and uses the layer as one from a ROM. The hypervisor is
-/// older than the devices in that information.
-#[test]
-fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut rom = fs::read(build(folder.path())).unwrap();
-    make("tests/guest/entry", folder.path());
-    let (kernel, root) = (fs::read(linux::kernel()).unwrap(), root(&folder));
-    // The initial RAM disk begins with a page. Before it are four numbers, the kernel and the ROM.
-    rom.resize(rom.len() + 4096 - (32 + kernel.len() + rom.len()) % 4096, 0);
-    let mut files = 0x5041_5241_5641_4e45_u64.to_le_bytes().to_vec();
-    for file in [&kernel, &rom, &root] {
-        files.extend((file.len() as u64).to_le_bytes());
-    }
-    for file in [&kernel, &rom, &root] {
-        files.extend(file);
-    }
-    let path = folder.path().join("files");
-    fs::write(&path, files).unwrap();
-    let run = boot_with("2", &folder.path().join("entry.elf"), &path, &[]);
-    assert!(
-        run.stdout.contains("log VMI: entered by a hypervisor\n"),
-        "{run:?}"
-    );
-    assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
-    let calls = calls(&run.stdout);
-    assert!(calls["cpu.irq_enable"].1["inline"] > 100, "{run:?}");
-    for cpu in ["0", "1"] {
-        let start = format!("count {cpu} set_cr3 ");
-        let mut lines = run.stdout.lines();
-        let count = lines.find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
-        assert!(count.is_some_and(|count| count > 100), "{start}: {run:?}");
-    }
-    for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
+    for word in TROUBLE {
         assert!(!run.stdout.contains(word), "{word}: {run:?}");
     }
 }
@@ -220,91 +135,19 @@ fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
 #[test]
 fn an_unmarked_entry_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let good = build(folder.path());
+    let good = outsider(folder.path());
     let line = "has no endbr64, without IBT";
-    let run = boot(&folder, &good, "1");
+    let run = boot_linux(&folder, &good, "1");
     assert!(!run.stdout.contains(line), "{run:?}");
     let good = fs::read(good).unwrap();
-    let word = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap()) as usize;
-    // struct vmi_section of cpu is the second, its calls are at 8. A call entry has 12 bytes.
-    let halt = word(word(word(rom::SECTIONS) + 16 + 8) + 5 * 12);
+    let halt = rom::word(&good, rom::call(&good, "cpu.halt"));
     assert_eq!(good[halt..halt + 4], [0xf3, 0x0f, 0x1e, 0xfa]);
     let file = folder.path().join("unmarked.rom");
     fs::write(&file, rom::with(&good, halt, &[0x0f, 0x1f, 0x40, 0])).unwrap();
-    let run = boot(&folder, &file, "1");
+    let run = boot_linux(&folder, &file, "1");
     let line = format!("log VMI: layer outsider: cpu.halt {line}\n");
     assert!(run.stdout.contains(&line), "{run:?}");
     assert!(run.stdout.contains("log VMI: layer outsider 1."), "{run:?}");
-}
-
-/// The native layer leaves every site the instruction that it is without a layer.
-#[test]
-fn the_native_layer_changes_no_site() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("native.rom");
-    fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
-    let run = boot(&folder, &file, "2");
-    assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
-    // Its records say that the kernel's own clock and timers are as good.
-    assert!(run.stdout.contains("\ndevice lapic"), "{run:?}");
-    assert!(!run.stdout.contains("\nsource vmi\n"), "{run:?}");
-    let calls = calls(&run.stdout);
-    assert_eq!(calls.len(), 14, "{run:?}");
-    for (call, (record, sites)) in calls {
-        assert_eq!(record, "none", "{call}: {run:?}");
-        for (hold, count) in sites {
-            assert_eq!(
-                count > 0,
-                hold == "native",
-                "{call}: {hold} {count}: {run:?}"
-            );
-        }
-    }
-}
-
-/// The lines of /sys/kernel/debug/vmi/stats after a word: calls, cycles and the histogram's sum.
-fn stats<'a>(text: &'a str, word: &str) -> BTreeMap<&'a str, [u64; 3]> {
-    text.lines()
-        .filter_map(|line| {
-            let mut words = line.strip_prefix(word)?.trim_start().split(' ');
-            let name = words.next().unwrap();
-            let calls = words.next().unwrap().parse().unwrap();
-            let cycles = words.next().unwrap().parse().unwrap();
-            let buckets = words.map(|pair| pair.split_once(':').unwrap().1.parse::<u64>().unwrap());
-            Some((name, [calls, cycles, buckets.sum()]))
-        })
-        .collect()
-}
-
-/// native-stats from within Linux: counts, cycles, histograms, and their reset.
-#[test]
-fn linux_shows_what_a_layer_has_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("native-stats.rom");
-    fs::write(&file, paravane_blobs::NATIVE_STATS_ROM).unwrap();
-    let run = boot(&folder, &file, "2");
-    let (before, after) = (stats(&run.stdout, "stat"), stats(&run.stdout, "reset"));
-    println!("{before:?}");
-    for (call, least) in [
-        ("cpu.irq_disable", 10000),
-        ("cpu.irq_enable", 10000),
-        ("cpu.irq_flag", 10000),
-        ("mmu.set_cr3", 200),
-        ("cpu.write_msr", 100),
-    ] {
-        let [calls, cycles, buckets] = before[call];
-        assert!(calls >= least, "{call} {calls}: {run:?}");
-        assert!(cycles >= calls, "{call} {calls} {cycles}: {run:?}");
-        // The call that reads is interrupted by calls that are counted meanwhile.
-        assert!(
-            buckets.abs_diff(calls) <= calls / 100 + 10,
-            "{call} {calls} {buckets}: {run:?}"
-        );
-    }
-    assert!(
-        after["cpu.irq_disable"][0] < before["cpu.irq_disable"][0] / 2,
-        "{run:?}"
-    );
 }
 
 /// Numbers of CPUs and ids of local APICs differ: with three cores in a socket the second socket
@@ -312,8 +155,8 @@ fn linux_shows_what_a_layer_has_counted() {
 #[test]
 fn the_layer_learns_the_real_apic_ids() {
     let folder = tempfile::tempdir().unwrap();
-    let rom = build(folder.path());
-    let run = boot(&folder, &rom, "6,sockets=2,cores=3");
+    let rom = outsider(folder.path());
+    let run = boot_linux(&folder, &rom, "6,sockets=2,cores=3");
     for (cpu, id) in [(0, 0), (2, 2), (3, 4), (5, 6)] {
         let line = format!("\ncount {cpu} apic_id {id}\n");
         assert!(run.stdout.contains(&line), "{line}{run:?}");
@@ -324,16 +167,13 @@ fn the_layer_learns_the_real_apic_ids() {
 #[test]
 fn an_absent_call_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let good = fs::read(build(folder.path())).unwrap();
-    let word = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap()) as usize;
-    // struct vmi_section of core and cpu, the first two: calls is at 8. A call entry has 12 bytes.
-    let (core, cpu) = (word(rom::SECTIONS), word(rom::SECTIONS) + 16);
-    for (section, index, name) in [(core, 1, "core.init"), (cpu, 0x20, "cpu.write_gdt")] {
-        let entry = word(section + 8) + index * 12;
-        assert_ne!(word(entry), 0, "{name}");
+    let good = fs::read(outsider(folder.path())).unwrap();
+    for name in ["core.init", "cpu.write_gdt"] {
+        let entry = rom::call(&good, name);
+        assert_ne!(rom::word(&good, entry), 0, "{name}");
         let file = folder.path().join(name);
         fs::write(&file, rom::with(&good, entry, &[0; 4])).unwrap();
-        let run = boot(&folder, &file, "2");
+        let run = boot_linux(&folder, &file, "2");
         let line = format!("log VMI: layer outsider: {name} is absent, native\n");
         assert!(run.stdout.contains(&line), "{run:?}");
     }
@@ -343,7 +183,7 @@ fn an_absent_call_is_refused() {
 #[test]
 fn addresses_in_use_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let good = fs::read(build(folder.path())).unwrap();
+    let good = fs::read(outsider(folder.path())).unwrap();
     for (start, end) in [
         (0xffff_8700_0000_0000_u64, 0xffff_8880_0000_1000_u64),
         (0x10_0000_0000, 0x20_0000_0000),
@@ -351,7 +191,7 @@ fn addresses_in_use_are_refused() {
         let file = folder.path().join("keeps.rom");
         let bytes = [start.to_le_bytes(), end.to_le_bytes()].concat();
         fs::write(&file, rom::with(&good, rom::RESERVE_START, &bytes)).unwrap();
-        let run = boot(&folder, &file, "1");
+        let run = boot_linux(&folder, &file, "1");
         let line = format!(
             "log VMI: layer outsider: keeps addresses {start:#x} to {end:#x}, which are in use, \
              native\n"
@@ -365,13 +205,13 @@ fn addresses_in_use_are_refused() {
 #[test]
 fn a_bad_record_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let good = fs::read(build(folder.path())).unwrap();
+    let good = fs::read(outsider(folder.path())).unwrap();
     // The code of cpu.set_cr4: its length, then mov %rdi,%cr4.
     let code = [3, 0x0f, 0x22, 0xe7];
     let at = good.windows(4).position(|bytes| bytes == code).unwrap();
     let bad = folder.path().join("bad.rom");
     fs::write(&bad, rom::with(&good, at, &[16])).unwrap();
-    let run = boot(&folder, &bad, "2");
+    let run = boot_linux(&folder, &bad, "2");
     assert!(
         run.stdout
             .contains("log VMI: layer outsider: cpu.set_cr4: bad relocation record, native\n"),

@@ -22,6 +22,8 @@
 #define MOVE_CLOCK (MSR + 0x10)
 #define STEAL (MSR + 0x11)
 #define STATS "/sys/kernel/debug/vmi/stats"
+#define LOCKS "/sys/kernel/debug/vmi/locks"
+#define VCPUS "/sys/kernel/debug/vmi/vcpus"
 
 /* Prints the lines of a file, each after a word. */
 static void print_file(const char *word, const char *path)
@@ -205,6 +207,10 @@ int main(void)
 	print_log();
 	clocks();
 	print_file("sites", "/sys/kernel/debug/vmi/calls");
+	if (!access(LOCKS, F_OK))
+		print_file("lock", LOCKS);
+	if (!access(VCPUS, F_OK))
+		print_file("vcpu", VCPUS);
 	if (!access(STATS, F_OK)) {
 		int file;
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux on bare metal with the native layers in an option ROM, whose records a test changes: each
+//! is obeyed by itself, and what a layer offers is used.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_abi::{LOCK_RUN_STATES, RELOC_CALL, RELOC_NOP};
+use paravane_tests::bare::{TROUBLE, boot_linux, calls};
+use paravane_tests::program::Run;
+use paravane_tests::rom;
+use std::collections::BTreeMap;
+use std::fs;
+
+/// The calls that Linux has sites of.
+const SITES: [&str; 14] = [
+    "cpu.irq_flag",
+    "cpu.irq_disable",
+    "cpu.irq_enable",
+    "cpu.halt",
+    "cpu.get_cr0",
+    "cpu.set_cr0",
+    "cpu.get_cr2",
+    "cpu.set_cr2",
+    "cpu.set_cr4",
+    "cpu.io_delay",
+    "cpu.wbinvd",
+    "mmu.set_cr3",
+    "mmu.get_cr3",
+    "mmu.invalidate_page",
+];
+
+/// The native layer leaves every site the instruction that it is without a layer.
+#[test]
+fn the_native_layer_changes_no_site() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("native.rom");
+    fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
+    let run = boot_linux(&folder, &file, "2");
+    assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+    // Its records say that the kernel's own clock and timers are as good.
+    assert!(run.stdout.contains("\ndevice lapic"), "{run:?}");
+    assert!(!run.stdout.contains("\nsource vmi\n"), "{run:?}");
+    let calls = calls(&run.stdout);
+    assert_eq!(calls.len(), SITES.len(), "{run:?}");
+    assert!(!run.stdout.contains("\nlock "), "{run:?}");
+    assert!(!run.stdout.contains("\nvcpu "), "{run:?}");
+    for (call, (record, sites)) in calls {
+        assert_eq!(record, "none", "{call}: {run:?}");
+        for (hold, count) in sites {
+            assert_eq!(
+                count > 0,
+                hold == "native",
+                "{call}: {hold} {count}: {run:?}"
+            );
+        }
+    }
+}
+
+/// Each call that has sites by itself: the layer wants this one and no other, so its sites are
+/// calls, or nothing, and those of the others stay instructions.
+#[test]
+#[ignore = "minutes: make test-release"]
+fn linux_obeys_one_record_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("one.rom");
+    let called = SITES.map(|call| (call, RELOC_CALL, "call"));
+    let erased = ["cpu.io_delay", "cpu.wbinvd"].map(|call| (call, RELOC_NOP, "nop"));
+    for (call, record, word) in called.into_iter().chain(erased) {
+        let at = rom::call(paravane_blobs::NATIVE_ROM, call) + rom::RELOC;
+        let record = [u8::try_from(record).unwrap()];
+        fs::write(&file, rom::with(paravane_blobs::NATIVE_ROM, at, &record)).unwrap();
+        let run = boot_linux(&folder, &file, "1");
+        for bad in TROUBLE {
+            assert!(!run.stdout.contains(bad), "{call} {word}: {bad}: {run:?}");
+        }
+        let calls = calls(&run.stdout);
+        assert_eq!(calls.len(), SITES.len(), "{call} {word}: {run:?}");
+        for (other, (is, sites)) in calls {
+            let (record, hold) = match other == call {
+                true => (word, word),
+                false => ("none", "native"),
+            };
+            assert_eq!(is, record, "{call} {word}: {other}: {run:?}");
+            for (holds, count) in sites {
+                assert_eq!(count > 0, holds == hold, "{call} {word}: {other}: {run:?}");
+            }
+        }
+    }
+}
+
+/// Locks wait in the layer, and it says what each vCPU does, where it asks for the one and offers
+/// the other. It need not be entered by a hypervisor for that.
+#[test]
+fn linux_waits_for_locks_in_a_layer_of_a_rom() {
+    let folder = tempfile::tempdir().unwrap();
+    let native = paravane_blobs::NATIVE_ROM;
+    let file = folder.path().join("locks.rom");
+    let record = [u8::try_from(RELOC_CALL).unwrap()];
+    let wait = rom::with(native, rom::call(native, "lock.wait") + rom::RELOC, &record);
+    let states = u32::try_from(LOCK_RUN_STATES).unwrap().to_le_bytes();
+    let at = rom::section(native, "lock") + rom::FEATURES;
+    let begin = |run: &Run, word: &str| {
+        let lines = run.stdout.lines().filter(|line| line.starts_with(word));
+        lines.map(String::from).collect::<Vec<_>>()
+    };
+    for (image, states) in [(rom::with(&wait, at, &states), true), (wait, false)] {
+        fs::write(&file, image).unwrap();
+        let run = boot_linux(&folder, &file, "2");
+        for word in TROUBLE {
+            assert!(!run.stdout.contains(word), "{word}: {run:?}");
+        }
+        assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+        let locks = begin(&run, "lock taken_slow ");
+        assert_eq!(locks.len(), 1, "{run:?}");
+        println!("{locks:?}");
+        let cpus = (0..2).map(|cpu| format!("vcpu cpu{cpu} running preempted 0 stolen_ns 0"));
+        let cpus: Vec<_> = cpus.filter(|_| states).collect();
+        assert_eq!(begin(&run, "vcpu "), cpus, "{run:?}");
+    }
+}
+
+/// The lines of /sys/kernel/debug/vmi/stats after a word: calls, cycles and the histogram's sum.
+fn stats<'a>(text: &'a str, word: &str) -> BTreeMap<&'a str, [u64; 3]> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix(word)?.trim_start().split(' ');
+            let name = words.next().unwrap();
+            let calls = words.next().unwrap().parse().unwrap();
+            let cycles = words.next().unwrap().parse().unwrap();
+            let buckets = words.map(|pair| pair.split_once(':').unwrap().1.parse::<u64>().unwrap());
+            Some((name, [calls, cycles, buckets.sum()]))
+        })
+        .collect()
+}
+
+/// native-stats from within Linux: counts, cycles, histograms, and their reset.
+#[test]
+fn linux_shows_what_a_layer_has_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("native-stats.rom");
+    fs::write(&file, paravane_blobs::NATIVE_STATS_ROM).unwrap();
+    let run = boot_linux(&folder, &file, "2");
+    let (before, after) = (stats(&run.stdout, "stat"), stats(&run.stdout, "reset"));
+    println!("{before:?}");
+    for (call, least) in [
+        ("cpu.irq_disable", 10000),
+        ("cpu.irq_enable", 10000),
+        ("cpu.irq_flag", 10000),
+        ("mmu.set_cr3", 200),
+        ("cpu.write_msr", 100),
+        // Between the two, not by the kernel's own driver.
+        ("apic.send_ipi", 10),
+    ] {
+        let [calls, cycles, buckets] = before[call];
+        assert!(calls >= least, "{call} {calls}: {run:?}");
+        assert!(cycles >= calls, "{call} {calls} {cycles}: {run:?}");
+        // The call that reads is interrupted by calls that are counted meanwhile.
+        assert!(
+            buckets.abs_diff(calls) <= calls / 100 + 10,
+            "{call} {calls} {buckets}: {run:?}"
+        );
+    }
+    assert!(
+        after["cpu.irq_disable"][0] < before["cpu.irq_disable"][0] / 2,
+        "{run:?}"
+    );
+}
