@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_abi::HEADER_IN_PLACE;
 use paravane_tests::bare::{TROUBLE, boot_with, calls, make, outsider, root};
-use paravane_tests::linux;
 use paravane_tests::program::Run;
+use paravane_tests::{linux, rom};
 use std::ffi::OsStr;
 use std::fs;
 use tempfile::TempDir;
@@ -56,5 +57,44 @@ fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
         let mut lines = run.stdout.lines();
         let count = lines.find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
         assert!(count.is_some_and(|count| count > 100), "{start}: {run:?}");
+    }
+}
+
+/// A hypervisor that hands over no layer, one of another name than the kernel wants, one outside the
+/// direct map, or one that needs a kernel in the lower half: the kernel finds the one in the option
+/// ROM.
+#[test]
+fn a_layer_in_an_option_rom_is_found_after_an_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let layer = fs::read(outsider(folder.path())).unwrap();
+    let place = usize::try_from(HEADER_IN_PLACE).unwrap() | rom::word(&layer, rom::FLAGS);
+    let place = u32::try_from(place).unwrap().to_le_bytes();
+    let placed = rom::with(&layer, rom::FLAGS, &place);
+    let file = folder.path().join("native.rom");
+    fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
+    let line = |more: &str| format!("console=ttyS0 quiet panic=-1 {more}");
+    for (layer, line, said) in [
+        (&[][..], line(""), ""),
+        (&layer, line("vmi=native"), "outsider, not native, skipped"),
+        (
+            &layer,
+            line("entry.rom=low"),
+            "not in the direct map, skipped",
+        ),
+        (
+            &placed,
+            line(""),
+            "outsider is for kernels in the lower half, skipped",
+        ),
+    ] {
+        let more = ["-option-rom".as_ref(), file.as_os_str(), "-append".as_ref()];
+        let run = entered(&folder, "1", layer, &[&more[..], &[line.as_ref()]].concat());
+        let of_boot = "log VMI: layer of the boot information: ";
+        let lines = run
+            .stdout
+            .lines()
+            .filter_map(|line| line.strip_prefix(of_boot));
+        assert_eq!(lines.collect::<String>(), said, "{run:?}");
+        assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
     }
 }

@@ -140,6 +140,19 @@ static u64 load_kernel(const u8 *file)
 	return entry;
 }
 
+static int has_word(const char *in, const char *word)
+{
+	for (; *in; in++) {
+		u32 i = 0;
+
+		while (word[i] && in[i] == word[i])
+			i++;
+		if (!word[i])
+			return 1;
+	}
+	return 0;
+}
+
 u64 load(u32 start_gpa)
 {
 	const struct start_info *start = at(start_gpa);
@@ -163,13 +176,16 @@ u64 load(u32 start_gpa)
 	memory_map(start);
 	entry = load_kernel(file);
 	memcpy(rom, file + files->kernel, files->rom);
-	info.rom = DIRECT_MAP + (u64)rom;
-	info.rom_size = files->rom;
+	/* More than the ROM is mapped there. */
+	info.rom_size = files->rom ? 1 << 20 : 0;
+	info.rom = files->rom ? DIRECT_MAP + (u64)rom : 0;
 	info.initrd_gpa = (u64)file + files->kernel + files->rom;
 	info.initrd_size = files->initrd;
 	for (u32 i = 0; start->command_line && i < sizeof(line) - 1 && text[i]; i++)
 		line[i] = text[i];
 	info.command_line = DIRECT_MAP + (u64)line;
+	if (has_word(line, "entry.rom=low"))
+		info.rom = (u64)rom;
 	info_address = DIRECT_MAP + (u64)&info;
 	if (!entry)
 		stop("entry: the kernel has no VMI entry\n");

@@ -7,10 +7,8 @@
  * Code here runs in the hypervisor's page tables, and ends at the kernel's own entry, which needs
  * the image at its physical address.
  */
-#include <linux/io.h>
 #include <linux/minmax.h>
 #include <linux/pgtable.h>
-#include <linux/printk.h>
 #include <linux/string.h>
 #include <asm/bootparam.h>
 #include <asm/page.h>
@@ -84,23 +82,4 @@ void __init vmi_start_high(const struct vmi_boot_info *info)
 	params.hdr.cmdline_size = sizeof(line) - 1;
 	fill_tables(vmi_boot.image_gpa);
 	vmi_enter_again(physical(root), physical(&params), physical(startup_64));
-}
-
-enum vmi_rom_error __init vmi_layer_from_high(void)
-{
-	u64 gpa = vmi_boot.rom - vmi_boot.direct_map;
-	enum vmi_rom_error error;
-	struct vmi_rom rom;
-	void *image;
-
-	if (!vmi_boot.rom || vmi_boot.rom < vmi_boot.direct_map)
-		return VMI_ROM_NO_ROM;
-	image = early_memremap(gpa, vmi_boot.rom_size);
-	if (!image)
-		return VMI_ROM_LENGTH;
-	error = vmi_rom_check(&rom, image, vmi_boot.rom_size, VMI_ROM_FROM_BOOT_INFO);
-	if (!error)
-		error = vmi_layer_from_rom(&rom);
-	early_memunmap(image, vmi_boot.rom_size);
-	return error;
 }

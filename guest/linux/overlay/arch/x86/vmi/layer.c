@@ -61,7 +61,7 @@ static void fill_table(void)
 }
 
 /* Uses a layer where it lies, or copies it to where the kernel can call it. */
-static enum vmi_rom_error load(const struct vmi_rom *rom)
+enum vmi_rom_error vmi_layer_load(const struct vmi_rom *rom)
 {
 	const struct vmi_rom_header *h = &rom->header;
 	u8 *space;
@@ -89,15 +89,7 @@ enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info)
 
 	error = vmi_rom_check(&rom, (const void *)info->rom, info->rom_size,
 			      VMI_ROM_FROM_BOOT_INFO);
-	return error ? error : load(&rom);
-}
-
-enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom)
-{
-	/* A ROM has no place in the kernel's address space, and the kernel keeps its privilege. */
-	if (rom->header.flags & (VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT))
-		return VMI_ROM_NO_LAYER;
-	return load(rom);
+	return error ? error : vmi_layer_load(&rom);
 }
 
 unsigned int vmi_layer_record(u32 call)

@@ -6,7 +6,9 @@
  * flushes of spaces, clocks, alarms, stolen time. Everything else stays native.
  */
 #include <linux/init.h>
+#include <linux/kernel.h>
 #include <linux/memblock.h>
+#include <linux/minmax.h>
 #include <linux/percpu.h>
 #include <linux/printk.h>
 #include <linux/smp.h>
@@ -20,6 +22,10 @@
 #include <asm/tsc.h>
 #include <asm/vmi.h>
 #include "vmi.h"
+
+#define BOOT_INFO_LAYER "layer of the boot information"
+/* The length of a ROM is one byte, in units. */
+#define ROM_MAX (255 * VMI_ROM_UNIT)
 
 static char wanted[17] __initdata;
 static bool refused __initdata;
@@ -36,44 +42,74 @@ static int __init parse_vmi(char *argument)
 }
 early_param("vmi", parse_vmi);
 
-/* A hypervisor hands over one layer, and may have put others into ROMs for other kernels. */
-static bool __init find_in_boot_info(void)
+/* Takes the layer whose ROM is at image, unless there is something against it, which is said. */
+static bool __init take(const struct vmi_rom *rom, enum vmi_rom_error error, const u8 *image,
+			const char *where)
 {
-	enum vmi_rom_error error = vmi_layer_from_high();
+	const struct vmi_rom_header *h = &rom->header;
 
-	pr_info("VMI: entered by a hypervisor\n");
-	if (error && error != VMI_ROM_NO_ROM)
-		pr_info("VMI: layer of the boot information: %s, skipped\n",
-			vmi_rom_strerror(error));
+	if (error == VMI_ROM_MAJOR) {
+		pr_info("VMI: %s: major version %u, skipped\n", where,
+			image[offsetof(struct vmi_rom_header, api_major)]);
+		return false;
+	}
+	if (!error && wanted[0] && strncmp(wanted, (const char *)h->name, sizeof(h->name))) {
+		pr_info("VMI: %s: %.16s, not %s, skipped\n", where, h->name, wanted);
+		return false;
+	}
+	/* It has no place in the kernel's address space, and the kernel keeps its privilege. */
+	if (!error && h->flags & (VMI_HEADER_IN_PLACE | VMI_HEADER_PARAVIRT)) {
+		pr_info("VMI: %s: %.16s is for kernels in the lower half, skipped\n", where,
+			h->name);
+		return false;
+	}
+	if (!error)
+		error = vmi_layer_load(rom);
+	if (error)
+		pr_info("VMI: %s: %s, skipped\n", where, vmi_rom_strerror(error));
 	return !error;
 }
 
-static bool __init find(void)
+/* The page tables are the kernel's own by now, so the ROM must be in guest-physical memory. */
+static bool __init find_in_boot_info(void)
+{
+	u64 size = min_t(u64, vmi_boot.rom_size, ROM_MAX), gpa;
+	enum vmi_rom_error error;
+	struct vmi_rom rom;
+	bool taken;
+	u8 *image;
+
+	pr_info("VMI: entered by a hypervisor\n");
+	if (!vmi_boot.rom)
+		return false;
+	gpa = vmi_boot.rom - vmi_boot.direct_map;
+	if (gpa >= vmi_boot.direct_map_size || size > vmi_boot.direct_map_size - gpa) {
+		pr_info("VMI: " BOOT_INFO_LAYER ": not in the direct map, skipped\n");
+		return false;
+	}
+	image = size ? early_memremap(gpa, size) : NULL;
+	if (!image) {
+		pr_info("VMI: " BOOT_INFO_LAYER ": cannot be mapped, skipped\n");
+		return false;
+	}
+	error = vmi_rom_check(&rom, image, size, VMI_ROM_FROM_BOOT_INFO);
+	taken = take(&rom, error, image, BOOT_INFO_LAYER);
+	early_memunmap(image, size);
+	return taken;
+}
+
+static bool __init find_in_roms(void)
 {
 	const u8 *start = isa_bus_to_virt(VMI_ROM_SCAN_START);
 	u64 size = VMI_ROM_SCAN_END - VMI_ROM_SCAN_START, at = 0, found;
 	enum vmi_rom_error error;
 	struct vmi_rom rom;
+	char where[24];
 
 	while (vmi_rom_scan(&rom, start, size, &at, &found, &error)) {
-		unsigned long address = VMI_ROM_SCAN_START + found;
-
-		if (error == VMI_ROM_MAJOR) {
-			pr_info("VMI: ROM at %#lx: major version %u, skipped\n", address,
-				start[found + 13]);
-			continue;
-		}
-		if (!error && wanted[0] && strncmp(wanted, (const char *)rom.header.name,
-						   sizeof(rom.header.name))) {
-			pr_info("VMI: ROM at %#lx: %.16s, not %s, skipped\n", address,
-				rom.header.name, wanted);
-			continue;
-		}
-		if (!error)
-			error = vmi_layer_from_rom(&rom);
-		if (!error)
+		snprintf(where, sizeof(where), "ROM at %#llx", VMI_ROM_SCAN_START + found);
+		if (take(&rom, error, start + found, where))
 			return true;
-		pr_info("VMI: ROM at %#lx: %s, skipped\n", address, vmi_rom_strerror(error));
 	}
 	return false;
 }
@@ -115,7 +151,10 @@ void __init vmi_find_rom(void)
 	void *data;
 	int result;
 
-	if (vmi_layer.present || refused || !(vmi_entered ? find_in_boot_info() : find()))
+	if (vmi_layer.present || refused)
+		return;
+	/* A hypervisor may hand over a layer, and ROMs are there for all kernels. */
+	if (!(vmi_entered && find_in_boot_info()) && !find_in_roms())
 		return;
 	wrong = vmi_layer_lacks();
 	if (wrong) {

@@ -52,10 +52,11 @@ extern bool vmi_exec_fills, vmi_exec_expects;
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);
 int vmi_layer_init(unsigned long gs_base, void *data);
 int vmi_percpu_prepare(unsigned int cpu);
-enum vmi_rom_error vmi_layer_from_rom(const struct vmi_rom *rom);
+/* Takes a layer whose image has been checked: copies it, unless it is IN_PLACE. */
+enum vmi_rom_error vmi_layer_load(const struct vmi_rom *rom);
 /* place.c: executable memory for a layer, near the image. NULL: none */
 void *vmi_layer_space(u64 size);
-/* Whether the layer keeps linear addresses that Linux uses, or gives to programs. */
+/* In the upper half: whether the layer keeps linear addresses that the kernel or programs use. */
 bool vmi_layer_in_the_way(void);
 /* Zeroed memory for the boot vCPU's layer data, before there is an allocator. NULL: none. */
 void *vmi_early_data(void);
@@ -85,8 +86,6 @@ bool vmi_sites_differ(void);
 
 /* high.c: does not return, unless the boot information is damaged */
 void vmi_start_high(const struct vmi_boot_info *info);
-/* The layer of the boot information. */
-enum vmi_rom_error vmi_layer_from_high(void);
 
 /* An older hypervisor knows no more of struct vmi_boot_info. What it does not know is zero. */
 #define VMI_BOOT_INFO_LEAST offsetof(struct vmi_boot_info, devices)
