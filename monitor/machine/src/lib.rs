@@ -11,6 +11,8 @@ pub mod control;
 pub mod initramfs;
 pub mod layout;
 pub mod output_log;
+#[cfg(feature = "test-hooks")]
+mod planted;
 pub mod root;
 mod run;
 mod socket;
@@ -19,4 +21,6 @@ pub mod stats;
 pub mod store;
 mod vm;
 
+#[cfg(feature = "test-hooks")]
+pub use planted::plant_layer;
 pub use run::{Background, Choice, RUNNING, check_volumes, disk, net, outcome, root, run, volume};

@@ -43,6 +43,11 @@ pub struct Run {
     #[arg(long, value_name = "THREAD")]
     pub plant_violation: Option<String>,
 
+    /// Give a machine of processes this layer in place of the program's own
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "FILE")]
+    pub plant_layer: Option<PathBuf>,
+
     /// Three seconds after the start, show the machine a wall clock that is ahead by SECONDS
     #[cfg(feature = "test-hooks")]
     #[arg(long, value_name = "SECONDS")]

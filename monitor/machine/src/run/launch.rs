@@ -288,10 +288,13 @@ impl Machine {
             }
             return Ok(Vm::Kvm(vm));
         }
+        let layer = self.layer().program();
+        #[cfg(feature = "test-hooks")]
+        let layer = crate::planted::layer().or(layer);
         let config = process::Config {
             name: &self.kernel.name,
             kernel: &self.kernel.bytes,
-            layer: self.layer().program().context(START)?,
+            layer: layer.context(START)?,
             command_line: &self.command_line,
             initrd: &self.initrd,
             vcpus,

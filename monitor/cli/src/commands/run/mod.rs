@@ -23,6 +23,10 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
         paravane_confine::plant_violation(thread)?;
     }
     #[cfg(feature = "test-hooks")]
+    if let Some(file) = &args.plant_layer {
+        machine::plant_layer(std::fs::read(file)?);
+    }
+    #[cfg(feature = "test-hooks")]
     if let Some(seconds) = args.step_wall_clock {
         paravane_hypervisor::process::step_wall_clocks(
             std::time::Duration::from_secs(seconds.into()),

@@ -100,6 +100,11 @@ unsigned int vmi_layer_record(u32 call)
 									     VMI_RELOC_NONE;
 }
 
+bool vmi_layer_has(u32 call)
+{
+	return call_entry(call);
+}
+
 /* Sections that Linux needs to run on a layer, and those that it needs in a ROM. */
 #define NEEDED_LOW (BIT(VMI_SECTION_CORE) | BIT(VMI_SECTION_CPU) | BIT(VMI_SECTION_MMU) | \
 		    BIT(VMI_SECTION_APIC) | BIT(VMI_SECTION_SMP) | BIT(VMI_SECTION_TIME))
@@ -114,10 +119,13 @@ const char *__init vmi_layer_lacks(void)
 {
 	unsigned long needed = vmi_low ? NEEDED_LOW : NEEDED_ROM;
 
-	/* The kernel can do without calls of later versions. */
+	/*
+	 * The kernel can do without calls of later versions. In the lower half the native form of a
+	 * call does not work, and the kernel makes the call.
+	 */
 #define X(SECTION, section, CALL, name, number, CLASS, since)			\
 	if (since == 1 && needed & BIT(number >> 8) && !vmi.section##_##name &&	\
-	    !HAS_NATIVE(SECTION, CALL))						\
+	    (vmi_low || !HAS_NATIVE(SECTION, CALL)))				\
 		return #section "." #name " is absent";
 	VMI_FOR_EACH_CALL(X)
 #undef X

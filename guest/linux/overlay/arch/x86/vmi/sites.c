@@ -12,6 +12,7 @@
 #include <linux/array_size.h>
 #include <linux/debugfs.h>
 #include <linux/init.h>
+#include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/string.h>
@@ -72,11 +73,13 @@ static struct kind *kind_of(const void *op)
 void __init vmi_use(void *op, u32 call, void *function)
 {
 	unsigned int record = vmi_layer_record(call);
+	const struct kind *kind = kind_of(op);
 
-	if (record == VMI_RELOC_NONE)
+	/* In the lower half the kernel has no other way to do what is no site's instruction. */
+	if (record == VMI_RELOC_NONE && (kind || !vmi_low || !vmi_layer_has(call)))
 		return;
 	/* Only a site can be erased. Other calls are made in any case. */
-	if (record == VMI_RELOC_NOP && kind_of(op))
+	if (record == VMI_RELOC_NOP && kind)
 		function = paravirt_nop;
 	memcpy(op, &function, sizeof(function));
 }
@@ -100,6 +103,23 @@ static bool __init good_record(u32 call, bool jump)
 	return false;
 }
 
+/*
+ * Calls that the kernel has no sites of. With privilege it keeps their instructions, which work. In
+ * the lower half it is built for one record of each: it never swaps GS bases, it returns by jumps,
+ * and it spins and reads the time-stamp counter as programs do.
+ */
+static const struct {
+	u32 call;
+	u8 record;
+	const char *wrong;
+} unmarked[] __initconst = {
+	{ VMI_CALL_CPU_SWAPGS, VMI_RELOC_NOP, "cpu.swapgs: its record is not NOP" },
+	{ VMI_CALL_CPU_IRET, VMI_RELOC_JUMP, "cpu.iret: its record is not JUMP" },
+	{ VMI_CALL_CPU_SYSRET, VMI_RELOC_JUMP, "cpu.sysret: its record is not JUMP" },
+	{ VMI_CALL_CPU_PAUSE, VMI_RELOC_NONE, "cpu.pause: its record is not NONE" },
+	{ VMI_CALL_CPU_READ_TSC, VMI_RELOC_NONE, "cpu.read_tsc: its record is not NONE" },
+};
+
 #define CALL_NAME(section, name, text) #section "." #name text
 #define IS_PRIMITIVE false
 #define IS_SYSV false
@@ -107,13 +127,21 @@ static bool __init good_record(u32 call, bool jump)
 
 const char *__init vmi_read_records(void)
 {
+	static char left[64] __initdata;
+	const char *lacks = vmi_layer_lacks();
 	unsigned int i;
 
+	/* core.init may have taken back a call, too. */
+	if (lacks)
+		return lacks;
 #define X(SECTION, section, CALL, name, number, CLASS, since)			\
 	if (!good_record(number, IS_##CLASS))					\
 		return CALL_NAME(section, name, ": bad relocation record");
 	VMI_FOR_EACH_CALL(X)
 #undef X
+	for (i = 0; vmi_low && i < ARRAY_SIZE(unmarked); i++)
+		if (vmi_layer_record(unmarked[i].call) != unmarked[i].record)
+			return unmarked[i].wrong;
 	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
 		struct kind *kind = &kinds[i];
 
@@ -122,8 +150,11 @@ const char *__init vmi_read_records(void)
 			vmi_layer_inline(kind->call, &kind->insns);
 		/* pushf needs no privilege. */
 		if (vmi_layer.rom.header.flags & VMI_HEADER_PARAVIRT &&
-		    kind->record == VMI_RELOC_NONE && kind->call != VMI_CALL_CPU_IRQ_FLAG)
-			return "the layer leaves an instruction that does not work under it";
+		    kind->record == VMI_RELOC_NONE && kind->call != VMI_CALL_CPU_IRQ_FLAG) {
+			snprintf(left, sizeof(left), "%s: the instruction does not work here",
+				 kind->name);
+			return left;
+		}
 	}
 	return NULL;
 }

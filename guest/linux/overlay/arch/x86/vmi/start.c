@@ -6,7 +6,9 @@
  * Code here must not use per-CPU data before the GS base is set, nor fault before there is an IDT.
  */
 #include <linux/irqflags.h>
+#include <linux/kernel.h>
 #include <linux/mman.h>
+#include <linux/mm_types.h>
 #include <linux/string.h>
 #include <asm/bootparam.h>
 #include <asm/cpufeature.h>
@@ -31,6 +33,8 @@
 #define VMEMMAP_OFFSET (VMALLOC_OFFSET + (VMALLOC_SIZE_TB_L4 << 40))
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
+/* task_size_max() is an alternative, and none has been applied yet. */
+#define USER_END (1UL << 46)
 
 bool vmi_entered __ro_after_init;
 bool vmi_low __ro_after_init;
@@ -45,7 +49,8 @@ static void __init __noreturn refuse(const char *why)
 	vmi_print("VMI: ");
 	vmi_print(why);
 	vmi_print("\n");
-	if (vmi.core_shutdown)
+	/* Not before core.init, which has not been called if the layer cannot be used at all. */
+	if (vmi_layer.present)
 		vmi.core_shutdown(255);
 	for (;;)
 		asm volatile("ud2");
@@ -77,6 +82,49 @@ static void __init layout(const struct vmi_boot_info *info)
 		    (kernel_hole_start & PUD_MASK) == (info->image & PUD_MASK))
 			modules_vaddr = kernel_hole_start + PMD_SIZE;
 	}
+}
+
+/*
+ * Whether the layer keeps linear addresses that the kernel uses, or gives to programs. Of the user
+ * range it may have what lies in a hole, but for the part of the kernel.
+ */
+static bool __init layout_overlaps(u64 start, u64 end)
+{
+	u64 pages = vmi_boot.direct_map_size >> PAGE_SHIFT;
+	const u64 used[][2] = {
+		{ modules_vaddr, vmi_boot.image + (u64)(_end - _text) },
+		{ vmi_boot.direct_map, vmi_boot.direct_map + vmi_boot.direct_map_size },
+		{ vmalloc_base, vmalloc_base + (VMALLOC_SIZE_TB_L4 << 40) },
+		{ vmemmap_base, vmemmap_base + round_up(pages * sizeof(struct page), PMD_SIZE) },
+		{ CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT, (FIXMAP_SLOT + 1) << PGDIR_SHIFT },
+	};
+	unsigned int i;
+
+	if (start >= end)
+		return false;
+	for (i = 0; i < ARRAY_SIZE(used); i++)
+		if (start < used[i][1] && used[i][0] < end)
+			return true;
+	if (start >= USER_END)
+		return false;
+	for (i = 0; i < vmi_boot.hole_count && i < VMI_BOOT_MAX_HOLES; i++)
+		if (start >= vmi_boot.holes[i].start &&
+		    min_t(u64, end, USER_END) <= vmi_boot.holes[i].end)
+			return false;
+	return true;
+}
+
+/* Ends the machine if the layer keeps addresses that are in use. */
+static void __init check_reserved(void)
+{
+	const struct vmi_rom_header *h = &vmi_layer.rom.header;
+	char why[96];
+
+	if (!layout_overlaps(h->reserve_start, h->reserve_end))
+		return;
+	snprintf(why, sizeof(why), "the layer keeps addresses %#llx to %#llx, which are in use",
+		 h->reserve_start, h->reserve_end);
+	refuse(why);
 }
 
 static const char defaults[] __initconst = VMI_BOOT_DEFAULTS;
@@ -173,6 +221,7 @@ asmlinkage __visible void __init vmi_start_kernel(const struct vmi_boot_info *in
 	memcpy(&vmi_boot, info, min_t(size_t, info->size, sizeof(vmi_boot)));
 	vmi_copy_devices(&vmi_boot);
 	layout(&vmi_boot);
+	check_reserved();
 	early_boot_irqs_disabled = true;
 
 	data = vmi_early_data();

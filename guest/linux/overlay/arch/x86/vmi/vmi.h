@@ -60,10 +60,12 @@ void *vmi_layer_space(u64 size);
 bool vmi_layer_in_the_way(void);
 /* Zeroed memory for the boot vCPU's layer data, before there is an allocator. NULL: none. */
 void *vmi_early_data(void);
-/* A call that is needed, that has no native form, and that the layer lacks. NULL: none. */
+/* A call that the kernel makes and the layer lacks. NULL: none. */
 const char *vmi_layer_lacks(void);
 /* The relocation record of a call, VMI_RELOC_...; of an absent call VMI_RELOC_NONE. */
 unsigned int vmi_layer_record(u32 call);
+/* Whether the layer has a call. */
+bool vmi_layer_has(u32 call);
 /* The code of a call whose record is VMI_RELOC_INLINE; false if it has none. */
 bool vmi_layer_inline(u32 call, struct vmi_inline *insns);
 /* The local APIC's page, mapped for a layer in a ROM; 0: none. */
@@ -79,7 +81,10 @@ void vmi_print(const char *text);
 /* sites.c */
 /* Reads the records, which core.init may change, before one is obeyed. Returns what is wrong. */
 const char *vmi_read_records(void);
-/* Sets a pv_op to a function, unless the call's record leaves or erases what is there. */
+/*
+ * Sets a pv_op to a function, unless the call is absent, or its record leaves or erases what is
+ * there.
+ */
 void vmi_use(void *op, u32 call, void *function);
 /* Whether a site of a single instruction becomes anything else. */
 bool vmi_sites_differ(void);
