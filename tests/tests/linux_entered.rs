@@ -60,9 +60,9 @@ fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
     }
 }
 
-/// A hypervisor that hands over no layer, one of another name than the kernel wants, one outside the
-/// direct map, or one that needs a kernel in the lower half: the kernel finds the one in the option
-/// ROM.
+/// A hypervisor that hands over no layer, one of another name than the kernel wants, one outside
+/// the direct map, or one that needs a kernel in the lower half: the kernel finds the one in the
+/// option ROM.
 #[test]
 fn a_layer_in_an_option_rom_is_found_after_an_entry() {
     let folder = tempfile::tempdir().unwrap();
