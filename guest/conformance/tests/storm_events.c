@@ -24,6 +24,9 @@ static struct {
 	u64 due, period, fired;
 } alarms[MAX_VCPUS][2];
 
+/* The shortest period of an alarm here, ns. */
+static u64 least_period;
+
 static u8 mutex;
 static u32 finished;
 static u64 mutex_waiters, mutex_owner, mutex_count, mutex_uses[MAX_VCPUS];
@@ -151,6 +154,32 @@ static void ring(struct regs *regs)
 	}
 }
 
+/*
+ * An alarm whose period is shorter than its interrupt takes lets nothing else run. A machine on KVM
+ * in an emulated host takes 0.2 ms. Measured on the boot vCPU; the best of several tries.
+ */
+static void find_least_period(void)
+{
+	u64 best = ~0ull, i;
+
+	for (i = 0; i < 16; i++) {
+		u64 start = now(), fired = alarms[0][0].fired;
+
+		alarms[0][0].due = start;
+		alarms[0][0].armed = 1;
+		CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, start, 0, VECTOR_CLOCK), 0);
+		irq_enable();
+		while (READ_ONCE(alarms[0][0].fired) == fired) {
+			pause();
+			watch("an alarm");
+		}
+		irq_disable();
+		best = MIN(best, now() - start);
+	}
+	least_period = MAX(VMI_ALARM_MIN_PERIOD_NS, 4 * best);
+	print("# storm: an alarm takes %llu ns, periods have %llu and more\n", best, least_period);
+}
+
 static void check_alarm(u32 me, u32 i)
 {
 	u64 time = counter(i), due = alarms[me][i].due + alarms[me][i].period;
@@ -163,7 +192,7 @@ static void use_alarm(void)
 {
 	u32 me = this_vcpu(), i = storm_random(2);
 	bool periodic = !storm_random(4), rest = !storm_random(4);
-	u64 period = periodic ? VMI_ALARM_MIN_PERIOD_NS + storm_random(2 * NS_PER_MS) : 0;
+	u64 period = periodic ? least_period + storm_random(2 * NS_PER_MS) : 0;
 
 	irq_disable();
 	check_alarm(me, i);
@@ -245,6 +274,7 @@ void storm_events_create(void)
 		set_irq_handler(VECTOR_OF(k), take);
 	set_irq_handler(VECTOR_WAKE, wake);
 	set_irq_handler(VECTOR_CLOCK, ring);
+	find_least_period();
 }
 
 void storm_events_step(void)
