@@ -2,9 +2,13 @@
 #include "trap.h"
 #include "calls.h"
 #include "console.h"
+#include "machine.h"
 #include "panic.h"
 #include "site.h"
 #include "user.h"
+
+#define OPCODE_HLT 0xf4
+#define OPCODE_STI 0xfb
 
 /* jump.S */
 void catch_call(u64 *rsp, void (*function)(void *), void *argument);
@@ -12,6 +16,8 @@ extern char catch_land[];
 
 static irq_handler_fn *handlers[256];
 static bool raw[256];
+/* Of the host's emulated processor: shadow=lost on the command line. */
+static bool shadow_lost;
 
 void set_irq_handler(u32 vector, irq_handler_fn *handler)
 {
@@ -32,8 +38,10 @@ static void ignore(struct regs *regs)
 
 void reset_irq_handlers(void)
 {
+	char word[8];
 	u32 vector;
 
+	shadow_lost = option("shadow", word, sizeof(word)) && !strcmp(word, "lost");
 	for (vector = 0; vector < 256; vector++) {
 		handlers[vector] = vector < VMI_VECTOR_MIN ? NULL : ignore;
 		raw[vector] = false;
@@ -107,10 +115,24 @@ static void land(struct regs *regs, struct catch *catch)
 	regs->rflags &= ~(FLAGS_TF | FLAGS_AC | FLAGS_DF);
 }
 
+/*
+ * sti holds interrupts until the instruction behind it has begun: none comes between sti and hlt. A
+ * processor that forgets to hold them halts after the interrupt, perhaps for ever.
+ */
+static void end_halt(struct regs *regs)
+{
+	const u8 *next = (const u8 *)regs->rip;
+
+	if (next[0] == OPCODE_HLT && next[-1] == OPCODE_STI)
+		regs->rip++;
+}
+
 static void interrupt(struct regs *regs, struct percpu *cpu)
 {
 	u32 vector = regs->vector;
 
+	if (shadow_lost && vector >= VMI_VECTOR_MIN && !(regs->cs & 3))
+		end_halt(regs);
 	cpu->irq_count[vector]++;
 	cpu->nesting++;
 	handlers[vector](regs);
