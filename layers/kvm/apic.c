@@ -31,7 +31,7 @@ void kvm_apic_eoi(void)
 	if (native.ready && kvm.eoi) {
 		self = kvm_self();
 		kvm_awake(self);
-		if (eoi_by_memory(self))
+		if (eoi_by_memory(self) || FAULT(EOI_BY_MEMORY_ALONE))
 			return;
 	}
 	native_apic_eoi();

@@ -62,8 +62,7 @@ int kvm_lock_kick(u32 vcpu)
 
 static bool preempted(const struct kvm_percpu *other)
 {
-	if (kvm_follow && READ_ONCE(other->run.state) != VMI_RUN_RUNNING &&
-	    !FAULT(HALTED_IS_PREEMPTED))
+	if (kvm_follow && READ_ONCE(other->run.state) != VMI_RUN_RUNNING)
 		return false;
 	return READ_ONCE(other->steal.preempted) & KVM_VCPU_PREEMPTED;
 }
@@ -87,7 +86,7 @@ int kvm_lock_yield(u32 vcpu)
 
 	if (!other || !kvm.yield)
 		return native_lock_yield(vcpu);
-	if (!kvm.steal || preempted(other))
+	if ((!kvm.steal || preempted(other)) && !FAULT(YIELD_PAUSES))
 		kvm_hypercall(KVM_HC_SCHED_YIELD, kvm_apic_id(vcpu), 0, 0, 0);
 	else
 		cpu_pause();

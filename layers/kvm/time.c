@@ -81,7 +81,7 @@ static void refresh(struct kvm_percpu *self)
 	u64 now = native_real_time(), start;
 	bool changed = false;
 
-	if (now - wall.asked >= ASK_NS) {
+	if (now - wall.asked >= ASK_NS && !FAULT(WALLCLOCK_ASKED_ONCE)) {
 		wall.asked = now;
 		start = kvm_wall_read(self);
 		if (distance(start, wall.start) >= ERROR_NS) {
@@ -90,7 +90,7 @@ static void refresh(struct kvm_percpu *self)
 		}
 		if (distance(start, wall.reported) >= STEP_NS) {
 			wall.reported = start;
-			wall.stepped = true;
+			wall.stepped = !FAULT(STEP_UNREPORTED);
 		}
 	}
 	if (changed || kvm_page_behind(self))

@@ -18,14 +18,29 @@ const OWN: [&str; 6] = [
     "time.read.",
     "mmu.flush_preempted.",
 ];
+/// What is special about a host: what stands before the command, and after it.
+type Around = (&'static str, &'static str);
 /// The vCPUs of a machine share one processor of the host.
-const SHARED: &str = "taskset 1 ";
+const SHARED: Around = ("taskset 1 ", "");
+/// The program and a loop share a processor.
+const BUSY: Around = (
+    "taskset 1 sh -c 'while :; do :; done' & B=$!; trap 'kill $B' EXIT; taskset 1 ",
+    "",
+);
+/// The host's date jumps by an hour when the only test has run for two seconds.
+const STEP: Around = (
+    "",
+    " | while read -r line; do echo \"$line\"; [ \"$line\" != 1..1 ] || \
+     { sleep 2; date -s @$(($(date +%s) + 3600)) >/dev/null; }; done",
+);
+const USUAL: Around = ("", "");
 
 /// Runs the suite, with a limit of seconds. Returns what it printed.
-fn conformance(host: &mut KvmHost, before: &str, words: &str, seconds: u64) -> String {
+fn conformance(host: &mut KvmHost, around: Around, words: &str, seconds: u64) -> String {
+    let (before, after) = around;
     let reply = host.run(
         &format!(
-            "{before}paravane conformance --hypervisor kvm --tap --timeout {} {words}{}",
+            "{before}paravane conformance --hypervisor kvm --tap --timeout {} {words}{}{after}",
             host.limit(seconds).as_secs(),
             host.suite_options()
         ),
@@ -45,8 +60,8 @@ fn good(output: &str) -> bool {
     whole && count("not ok ") == 0 && count("ok ") > skipped
 }
 
-fn passes(host: &mut KvmHost, before: &str, words: &str, seconds: u64) {
-    let output = conformance(host, before, words, seconds);
+fn passes(host: &mut KvmHost, words: &str, seconds: u64) {
+    let output = conformance(host, USUAL, words, seconds);
     assert!(good(&output), "{words}: {output}");
 }
 
@@ -57,7 +72,7 @@ fn the_suite_passes() {
     for layer in ["kvm", "native"] {
         for test in OWN {
             let words = format!("--layer {layer} --cpus 2 --filter {test}");
-            passes(&mut host, "", &words, 60);
+            passes(&mut host, &words, 60);
         }
     }
 }
@@ -74,28 +89,22 @@ impl Fault {
         let test = match self.test.as_str() {
             FLUSHES => "mmu.flush_preempted.shared_space",
             IO_DELAY => "cpu.io_delay.*",
+            YIELDS => "lock.preempted.shared_processor",
             test => test,
         };
-        let host = match test {
-            "mmu.flush_preempted.shared_space" | "lock.preempted.shared_processor" => {
-                "--append shared"
-            }
-            "time.set_alarm.available_is_not_real" | "lock.run_state.stolen" => "--append steal",
-            _ => "",
-        };
+        let host = self.host().0;
         format!("--layer kvm --cpus {} {host} --filter {test}", self.cpus)
     }
 
-    /// What makes the host special.
-    fn before(&self) -> &'static str {
-        let words = self.words();
-        if words.contains("steal") {
-            // The program and the loop share a processor.
-            "taskset 1 sh -c 'while :; do :; done' & B=$!; trap 'kill $B' EXIT; taskset 1 "
-        } else if words.contains("shared") {
-            SHARED
-        } else {
-            ""
+    /// What is special about the host: what the suite is told, and what stands around the command.
+    fn host(&self) -> (&'static str, Around) {
+        match self.test.as_str() {
+            FLUSHES | YIELDS | "lock.preempted.shared_processor" => ("--append shared", SHARED),
+            "time.set_alarm.available_is_not_real" | "lock.run_state.stolen" => {
+                ("--append steal", BUSY)
+            }
+            "time.wallclock_updated.step" => ("--append step=3600", STEP),
+            _ => ("", USUAL),
         }
     }
 
@@ -105,6 +114,8 @@ impl Fault {
             // Flushes that a guest has asked for in the steal page.
             FLUSHES => trace.contains("need_flush_tlb true"),
             IO_DELAY => !trace.contains("kvm_pio: pio_write at 0x80 "),
+            // To whom the host's scheduler gives the processor is its own matter.
+            YIELDS => trace.contains("kvm_hypercall: nr 0xb "),
             _ => true,
         }
     }
@@ -113,6 +124,7 @@ impl Fault {
 /// Tests that look at the host's trace.
 const FLUSHES: &str = "outside.kvm_flushes";
 const IO_DELAY: &str = "outside.kvm_io_delay";
+const YIELDS: &str = "outside.kvm_yields";
 const TRACE: &str = "/sys/kernel/tracing";
 
 fn faults() -> Vec<Fault> {
@@ -144,11 +156,11 @@ fn run(host: &mut KvmHost, fault: &Fault, rom: Option<&str>) -> Shown {
         words = format!("{words} --rom {rom}");
     }
     host.ok(&format!("echo > {TRACE}/trace"), 10);
-    let output = conformance(host, fault.before(), &words, 30);
+    let output = conformance(host, fault.host().1, &words, 30);
     let trace = host.ok(
         &format!(
-            "grep -c . {TRACE}/trace; grep -e 'need_flush_tlb true' -e \
-        'at 0x80 ' {TRACE}/trace | head -n 3"
+            "for words in . 'need_flush_tlb true' 'at 0x80 ' 'nr 0xb '; do
+             grep -m 1 -e \"$words\" {TRACE}/trace; done; true"
         ),
         30,
     );
@@ -173,7 +185,7 @@ fn planted_faults_are_found() {
         planted.push(layer);
     }
     let mut host = parts.start();
-    for event in ["kvm_pv_tlb_flush", "kvm_pio"] {
+    for event in ["kvm_pv_tlb_flush", "kvm_pio", "kvm_hypercall"] {
         host.ok(&format!("echo 1 > {TRACE}/events/kvm/{event}/enable"), 10);
     }
     let mut wrong = Vec::new();
@@ -221,7 +233,7 @@ fn kept_layers_run_on_kvm() {
         eprintln!("{}", rom.display());
         for test in OWN {
             let words = format!("--layer kvm --cpus 2 --rom {name} --filter {test}");
-            passes(&mut host, "", &words, 60);
+            passes(&mut host, &words, 60);
         }
     }
 }

@@ -150,6 +150,8 @@ TEST(lock_preempted, "lock.preempted.shared_processor", 2, 0, LOCK_PREEMPTED, LO
 
 	if (!option("shared", word, sizeof(word)))
 		test_skip("needs shared on the command line, and one processor");
+	/* The layer knows of it as well after another start. */
+	CHECK(smp_start(1));
 	spinning = spin_over = 0;
 	run_on(1, spin, NULL);
 	WAIT_UNTIL(atomic_load(&spinning));
