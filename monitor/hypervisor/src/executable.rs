@@ -4,6 +4,7 @@
 //! The back ends get the file as it is. These checks give a wrong file a clear error message
 //! instead of a silent console.
 
+use memchr::memmem;
 use object::LittleEndian;
 use object::elf::{ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64};
 use object::elf::{PT_LOAD, PT_NOTE, ProgramHeader64};
@@ -40,7 +41,7 @@ pub enum ExecutableError {
     /// The headers contradict each other.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// It has neither entry note.
+    /// It has neither entry note, and is not Linux.
     #[error("no VMI note and no PVH note: not a kernel that Paravane can start")]
     NoNote,
 }
@@ -51,6 +52,10 @@ const LE: LittleEndian = LittleEndian;
 
 /// Type of the note with the name Xen that holds the PVH entry (XEN_ELFNOTE_PHYS32_ENTRY).
 const NOTE_PVH: u32 = 18;
+/// What Linux prints first. Its release follows.
+const BANNER: &[u8] = b"Linux version ";
+/// A release is shorter than this (`struct new_utsname`).
+const LONGEST_RELEASE: usize = 65;
 /// Size of an ELF-64 header in bytes.
 const HEADER_SIZE: usize = size_of::<Header>();
 /// Offsets of the class and the byte order in e_ident.
@@ -74,11 +79,27 @@ impl Executable {
         for (index, segment) in segments.iter().enumerate() {
             guest.add_segment(segment, index, file)?;
         }
-        if guest.pvh_entry.is_none() && guest.vmi_entry.is_none() {
+        let noted = guest.pvh_entry.is_some() || guest.vmi_entry.is_some();
+        if !noted && Self::release(file).is_none() {
             return Err(ExecutableError::NoNote);
         }
         guest.check_entries(segments)?;
         Ok(guest)
+    }
+
+    /// The release of the Linux that a file contains, such as `6.1.0-9-cloud-amd64`, as `uname -r`
+    /// says.
+    pub fn release(file: &[u8]) -> Option<String> {
+        memmem::find_iter(file, BANNER).find_map(|at| {
+            let text = file.get(at + BANNER.len()..)?;
+            let text = text.get(..LONGEST_RELEASE).unwrap_or(text);
+            let release = text.split(|byte| *byte == b' ').next()?;
+            let good = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+~_".contains(byte);
+            // Also not the format of such a text.
+            let is_one = release.first()?.is_ascii_digit() && release.iter().all(good);
+            (is_one && release.len() < text.len())
+                .then(|| String::from_utf8_lossy(release).into_owned())
+        })
     }
 
     fn add_segment(
@@ -321,6 +342,24 @@ mod tests {
         assert!(after(120, 6).contains("no VMI note and no PVH note"));
         assert!(after(64 + 41, 0).contains("more bytes in the file than in memory"));
         assert!(after(176 + 18, 0).contains("PVH entry is in none"));
+    }
+
+    /// An older Linux, or one without these options, is started by its own boot protocol.
+    #[test]
+    fn linux_needs_no_note() {
+        let mut file = valid();
+        file[120] = 6;
+        assert_eq!(Executable::parse(&file), Err(ExecutableError::NoNote));
+        file.extend(b"%s version %s\0Linux version %d\0Linux version 6.1.0-9-amd64 (gcc) #1\0");
+        let guest = Executable::parse(&file).unwrap();
+        assert_eq!((guest.pvh_entry, guest.vmi_entry), (None, None));
+        let release = |text: &[u8]| Executable::release(text);
+        assert_eq!(release(&file).as_deref(), Some("6.1.0-9-amd64"));
+        assert_eq!(release(b"Linux version 6.1"), None);
+        assert_eq!(release(b"Linux version 6/../.. x"), None);
+        assert_eq!(release(b"Linux version "), None);
+        let long = [BANNER, &[b'6'; LONGEST_RELEASE][..], b" x"].concat();
+        assert_eq!(release(&long), None);
     }
 
     proptest! {

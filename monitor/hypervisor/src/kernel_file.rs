@@ -79,6 +79,16 @@ impl KernelFile {
         })
     }
 
+    /// The release of a Linux that is not VMI-Linux as far as its format tells; empty if its header
+    /// says none. Such a kernel may have its drivers in modules.
+    pub fn release(&self) -> Option<String> {
+        match &self.format {
+            Format::BootImage(image) => Some(image.release.clone().unwrap_or_default()),
+            Format::Elf(elf) if elf.vmi_entry.is_some() => None,
+            Format::Elf(_) => Executable::release(&self.bytes),
+        }
+    }
+
     /// What the headers and notes of an ELF file say.
     ///
     /// # Errors

@@ -3,11 +3,11 @@
 
 use crate::spec::{Hypervisor, Spec};
 use anyhow::{Context, bail};
-use paravane_hypervisor::BootImage;
 use paravane_hypervisor::kvm::{
     self,
     speed::{self, Speed},
 };
+use paravane_hypervisor::{BootImage, Format, KernelFile};
 use paravane_user_io::files;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -73,16 +73,27 @@ pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
 
 const LAYER: &str = "--layer";
 
-/// What only machines on KVM have. A bzImage on processes is refused by those that load it.
+/// What only machines on KVM have. Such a kernel on processes is refused by those that load it.
 fn only_kvm(spec: &Spec) -> Option<&'static str> {
     if spec.layer.is_some() {
         return Some(LAYER);
     }
-    let compressed = spec.kernel.as_deref().is_some_and(is_boot_image);
-    compressed.then_some("a bzImage")
+    spec.kernel.as_deref().and_then(kernel_for_kvm)
 }
 
-/// Whether a file is a bzImage. One that cannot be read is reported by those that use it.
+/// The kind of a kernel that only KVM starts. A file that cannot be read is reported by those that
+/// use it.
+fn kernel_for_kvm(path: &Path) -> Option<&'static str> {
+    if is_boot_image(path) {
+        return Some("a bzImage");
+    }
+    match KernelFile::load(Some(path)).ok()?.format {
+        Format::Elf(elf) if elf.vmi_entry.is_none() => Some("a kernel without a VMI note"),
+        _ => None,
+    }
+}
+
+/// Whether a file is a bzImage.
 fn is_boot_image(path: &Path) -> bool {
     let mut start = Vec::new();
     let file = fs::File::open(path);

@@ -17,7 +17,7 @@ use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{self, Hub, Vsock};
 use paravane_gdb::{self as gdb, Address, Listener};
-use paravane_hypervisor::{Format, KernelFile, Layer};
+use paravane_hypervisor::{KernelFile, Layer};
 use paravane_hypervisor::{kvm, process};
 use paravane_kernel as kernel;
 use paravane_user_io::files;
@@ -367,11 +367,10 @@ impl Made {
 
 /// The modules that a distribution's kernel needs in a machine.
 fn modules(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<Module>> {
-    let Format::BootImage(image) = &kernel.format else {
+    let Some(release) = kernel.release() else {
         return Ok(Vec::new());
     };
-    let release = image.release.as_deref().unwrap_or_default();
-    if let Some(folder) = root::modules::folder(path, release).filter(|_| !release.is_empty()) {
+    if let Some(folder) = root::modules::folder(path, &release).filter(|_| !release.is_empty()) {
         return root::modules::read(&folder);
     }
     say(&format!(
@@ -383,10 +382,9 @@ fn modules(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<Module>> {
 
 /// The drivers of a virtual bus are VMI-Linux's. Says so where another kernel gets such devices.
 fn warn_of_a_bus(spec: &Spec, kernel: &KernelFile) {
-    let Format::BootImage(image) = &kernel.format else {
+    let Some(release) = kernel.release() else {
         return;
     };
-    let release = image.release.as_deref().unwrap_or_default();
     if let Some(option) = spec.on_bus().filter(|_| !release.contains(VMI_LINUX)) {
         say(&format!(
             "paravane: {option} needs a driver that Linux {release} does not have: VMI-Linux \
