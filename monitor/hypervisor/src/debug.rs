@@ -65,6 +65,8 @@ pub struct Registers {
     pub cr3: u64,
     /// Root of the page tables for kernel addresses; 0: cr3 is.
     pub kernel_root: u64,
+    /// Levels of the page tables; 0: there are none, and addresses are guest-physical.
+    pub levels: u32,
     /// x87 and SSE state in the format of fxsave.
     pub fxsave: Box<[u8; 512]>,
 }

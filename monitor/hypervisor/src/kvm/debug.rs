@@ -36,29 +36,26 @@ impl Debug {
     fn stops(&self) -> &Stops {
         &self.core.stops
     }
+}
 
-    /// Looks up an address in four levels of page tables. A kernel that has not turned on paging
-    /// has the root 0, and its addresses are guest-physical.
-    fn walk(&self, root: u64, address: u64) -> Option<u64> {
-        let mut table = root & ADDRESS;
-        if table == 0 {
-            return Some(address);
+/// Looks up an address in the page tables of a processor.
+fn walk(memory: &GuestMemoryMmap, registers: &Registers, address: u64) -> Option<u64> {
+    let mut table = registers.cr3 & ADDRESS;
+    for level in (1..=registers.levels).rev() {
+        let shift = 12 + 9 * (level - 1);
+        let at = GuestAddress(table + (address >> shift & 511) * 8);
+        let entry: u64 = memory.read_obj(at).ok()?;
+        if entry & PRESENT == 0 {
+            return None;
         }
-        for level in (1..=4u32).rev() {
-            let shift = 12 + 9 * (level - 1);
-            let at = GuestAddress(table + (address >> shift & 511) * 8);
-            let entry: u64 = self.memory.read_obj(at).ok()?;
-            if entry & PRESENT == 0 {
-                return None;
-            }
-            if level == 1 || (level <= 3 && entry & LARGE != 0) {
-                let inside = (1 << shift) - 1;
-                return Some((entry & ADDRESS & !inside) | (address & inside));
-            }
-            table = entry & ADDRESS;
+        if level == 1 || (level <= 3 && entry & LARGE != 0) {
+            let inside = (1 << shift) - 1;
+            return Some((entry & ADDRESS & !inside) | (address & inside));
         }
-        None
+        table = entry & ADDRESS;
     }
+    // Without paging.
+    Some(address)
 }
 
 impl Debugged for Debug {
@@ -122,7 +119,7 @@ impl Debugged for Debug {
     }
 
     fn translate(&self, registers: &Registers, address: u64) -> Option<u64> {
-        self.walk(registers.cr3, address)
+        walk(&self.memory, registers, address)
     }
 
     fn read(&self, registers: &Registers, address: u64, bytes: &mut [u8]) -> usize {
@@ -174,6 +171,48 @@ fn pieces(address: u64, length: usize) -> impl Iterator<Item = (u64, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_looked_up_in_all_levels() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap();
+        let entry = |table: u64, index: u64, value: u64| {
+            let at = GuestAddress(table + index * 8);
+            memory.write_obj(value, at).unwrap();
+        };
+        entry(0x1000, 3, 0x2000 | PRESENT);
+        entry(0x2000, 3, 0x3000 | PRESENT);
+        entry(0x3000, 3, 0x4000 | PRESENT);
+        entry(0x4000, 3, 0x5000 | PRESENT);
+        entry(0x4000, 4, 0x20_0000 | LARGE | PRESENT);
+        entry(0x5000, 3, 0x6000 | PRESENT);
+        let look = |levels: u32, cr3: u64, address: u64| {
+            let registers = Registers {
+                gpr: [0; 16],
+                rip: 0,
+                rflags: 0,
+                cs: 0,
+                ss: 0,
+                fs_base: 0,
+                gs_base: 0,
+                cr2: 0,
+                cr3,
+                kernel_root: 0,
+                levels,
+                fxsave: Box::new([0; 512]),
+            };
+            walk(&memory, &registers, address)
+        };
+        let below = 3 << 39 | 3 << 30 | 3 << 21 | 3 << 12 | 0xabc;
+        assert_eq!(look(5, 0x1000, 3 << 48 | below), Some(0x6abc));
+        assert_eq!(look(4, 0x2000, below), Some(0x6abc));
+        assert_eq!(
+            look(4, 0x2000, 3 << 39 | 3 << 30 | 4 << 21 | 5),
+            Some(0x20_0005)
+        );
+        assert_eq!(look(4, 0x2000, below + PAGE), None);
+        assert_eq!(look(4, 1 << 40, below), None, "a table outside memory");
+        assert_eq!(look(0, 0x1000, below), Some(below), "no paging");
+    }
 
     #[test]
     fn ranges_are_cut_at_pages() {

@@ -327,8 +327,20 @@ fn read(vcpu: &VcpuFd) -> Result<Registers, kvm_ioctls::Error> {
         cr2: special.cr2,
         cr3: special.cr3,
         kernel_root: 0,
+        levels: levels(special.cr0, special.cr4),
         fxsave: fxsave(&floating),
     })
+}
+
+/// Levels of page tables of a processor in 64-bit mode, or without paging.
+const fn levels(cr0: u64, cr4: u64) -> u32 {
+    const PAGING: u64 = 1 << 31;
+    const LA57: u64 = 1 << 12;
+    match (cr0 & PAGING != 0, cr4 & LA57 != 0) {
+        (false, _) => 0,
+        (true, false) => 4,
+        (true, true) => 5,
+    }
 }
 
 fn write(vcpu: &VcpuFd, registers: &Registers) -> Result<(), kvm_ioctls::Error> {

@@ -190,6 +190,7 @@ impl Debug {
             cr2: long(&debug.cr2),
             cr3: long(&debug.cr3),
             kernel_root: long(&debug.kernel_root),
+            levels: 4,
             fxsave,
         })
     }

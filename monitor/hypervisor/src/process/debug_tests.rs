@@ -28,6 +28,7 @@ fn registers() -> Registers {
         cr2: 0,
         cr3: 0x1000,
         kernel_root: 0,
+        levels: 4,
         fxsave: Box::new([0; 512]),
     }
 }
