@@ -24,22 +24,33 @@ pub struct Lacks {
     pub namespaces: bool,
     /// Landlock in the host's kernel: ENOSYS.
     pub landlock: bool,
+    /// KVM's interface of today: its version is 0.
+    pub kvm_version: bool,
+    /// KVM_CAP_SPLIT_IRQCHIP.
+    pub kvm_irqchip: bool,
+    /// More than four virtual CPUs of KVM: KVM_CAP_MAX_VCPUS and KVM_CAP_NR_VCPUS.
+    pub kvm_vcpus: bool,
 }
 
 impl FromStr for Lacks {
     type Err = String;
 
-    /// Parses `namespaces`, `landlock`, `namespaces,landlock` or `nothing`.
+    /// Parses `nothing`, or `namespaces`, `landlock`, `kvm-version`, `kvm-irqchip` and
+    /// `kvm-vcpus` with commas.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut lacks = Lacks::default();
         for word in text.split(',') {
             match word {
                 "namespaces" => lacks.namespaces = true,
                 "landlock" => lacks.landlock = true,
+                "kvm-version" => lacks.kvm_version = true,
+                "kvm-irqchip" => lacks.kvm_irqchip = true,
+                "kvm-vcpus" => lacks.kvm_vcpus = true,
                 "nothing" => {}
                 _ => {
                     return Err(format!(
-                        "a host cannot lack `{word}`: say namespaces, landlock or nothing"
+                        "a host cannot lack `{word}`: say namespaces, landlock, kvm-version, \
+                         kvm-irqchip, kvm-vcpus or nothing"
                     ));
                 }
             }

@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod guest;
 pub mod host_without;
 pub mod hostile;
+pub mod kvm;
 pub mod kvm_host;
 pub mod life;
 pub mod linux;

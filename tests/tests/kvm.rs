@@ -8,22 +8,19 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::kvm::{EMULATED, is_fast, speed, usable};
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::sandbox::Status;
 use paravane_tests::user::User;
 use paravane_tests::vm;
-use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
 
 /// Everything on hardware, at more vCPUs, and Linux: for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
-/// Instructions per second below which a KVM only emulates, as the monitor has it.
-const EMULATED: u64 = 100_000_000;
 /// The guest gives up if it stands still for most of 50 ms in each of five measurements of its
 /// clock's rate, as on a PC. That happens where the host gives the emulator hardly any time.
 const UNMEASURED: &str = "built-in calls: error 19";
@@ -46,29 +43,6 @@ const BASIC: [&str; 12] = [
     "cpu.stop.restart",
     "lock.kick.ping_pong",
 ];
-
-/// Instructions per second of the host's KVM, or why it cannot be used.
-fn speed() -> Result<u64, String> {
-    static SPEED: OnceLock<Result<u64, String>> = OnceLock::new();
-    let measure = || {
-        let doctor = program::run(["doctor", "--json"]);
-        let report: Value = serde_json::from_str(&doctor.stdout).unwrap();
-        let findings = report["findings"].as_array().unwrap();
-        let kvm = findings.iter().find(|f| f["name"] == "kvm").unwrap();
-        let text = kvm["text"].as_str().unwrap().to_string();
-        eprintln!("calibration: {text}");
-        match kvm["value"].as_u64().unwrap() {
-            0 => Err(text),
-            rate => Ok(rate),
-        }
-    };
-    SPEED.get_or_init(measure).clone()
-}
-
-/// The speed; `None` after a line that says why there is none.
-fn usable() -> Option<u64> {
-    speed().map_err(|why| eprintln!("skipped: {why}")).ok()
-}
 
 /// A limit of seconds on this KVM, for what takes `fast` seconds at most on one that is just fast.
 fn limit(fast: u64) -> String {
@@ -250,7 +224,7 @@ fn no_permission_is_told_and_auto_takes_processes() {
     let vmlinux = folder.path().join("vmlinux");
     fs::copy(kernel, &vmlinux).unwrap();
     let as_nobody = |words: &[&str]| {
-        let mut command = std::process::Command::new(&copy);
+        let mut command = Command::new(&copy);
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
         command.env("HOME", "/nonexistent");
         program::finish(command.args(words))
@@ -267,6 +241,83 @@ fn no_permission_is_told_and_auto_takes_processes() {
     let run = as_nobody(&[&options[..], &auto, &command].concat());
     let begins = format!("paravane: hypervisor process: {why}");
     assert!(run.code == 7 && run.stderr.starts_with(&begins), "{run:?}");
+}
+
+/// The program on a host that lacks something of KVM.
+fn without(lacks: &str) -> Command {
+    let mut command = Command::new(program::tool("without"));
+    command.args([lacks, &rustix::process::geteuid().as_raw().to_string()]);
+    command.arg(program::path());
+    command
+}
+
+/// A KVM that does not say how many it has has four.
+#[test]
+fn too_many_vcpus_are_told() {
+    if usable().is_none() {
+        return;
+    }
+    let why = "--cpus 5: 1 to 4 virtual CPUs are possible with this host's KVM";
+    let kvm = ["--hypervisor", "kvm", "--cpus", "5"];
+    let mut command = without("kvm-vcpus");
+    command.args(["conformance", "--layer", "none"]).args(kvm);
+    refused(&program::finish(&mut command), &[why]);
+    let mut command = without("kvm-vcpus");
+    let kernel = vm::kernel().unwrap_or_else(paravane_tests::linux::kernel);
+    command.arg("run").arg("--kernel").arg(kernel).args(kvm);
+    refused(&program::finish(command.args(["--", "true"])), &[why]);
+}
+
+/// KVM is refused with these words, and `auto` takes processes and says them. `with` makes a
+/// command that runs the program.
+fn refused_and_auto(with: &dyn Fn() -> Command, why: &str) {
+    let mut command = with();
+    command.args(["conformance", "--hypervisor", "kvm", "--layer", "none"]);
+    refused(&program::finish(&mut command), &[why]);
+    let kernel = vm::kernel().unwrap_or_else(paravane_tests::linux::kernel);
+    let mut command = with();
+    command.arg("run").arg("--kernel").arg(kernel);
+    command.args(["--verbose", "--net", "none", "--hypervisor", "auto"]);
+    let run = program::finish(command.args(["--", "sh", "-c", "exit 7"]));
+    let begins = format!("paravane: hypervisor process: {why}");
+    assert!(run.code == 7 && run.stderr.starts_with(&begins), "{run:?}");
+}
+
+/// A KVM with another version of its interface, and one without a capability.
+#[test]
+fn a_kvm_that_lacks_something_is_told_and_auto_takes_processes() {
+    if usable().is_none() {
+        return;
+    }
+    for (lacks, why) in [
+        (
+            "kvm-version",
+            "/dev/kvm has version 0 of its interface, 12 is needed",
+        ),
+        (
+            "kvm-irqchip",
+            "the host's KVM lacks SplitIrqchip, which local APICs without an I/O APIC need",
+        ),
+    ] {
+        refused_and_auto(&|| without(lacks), why);
+    }
+}
+
+/// Another device is in its place.
+#[test]
+fn a_device_that_is_no_kvm_is_told_and_auto_takes_processes() {
+    if !rustix::process::geteuid().is_root() || usable().is_none() {
+        eprintln!("skipped: not root, or no KVM");
+        return;
+    }
+    let with = || {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind /dev/null /dev/kvm && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script, "sh"]);
+        command.arg(program::path());
+        command
+    };
+    refused_and_auto(&with, "/dev/kvm is not a KVM");
 }
 
 /// What runs a machine, and why, is told by `--verbose`, `inspect` and `stat`.
@@ -329,11 +380,8 @@ fn the_thread_of_each_vcpu_is_confined() {
 /// The same kernel file as everywhere.
 #[test]
 fn linux_runs_a_command() {
-    let Some(rate) = usable() else {
-        return;
-    };
-    if rate < EMULATED {
-        eprintln!("skipped: this KVM's emulator lacks instructions that Linux uses");
+    // Emulators lack instructions that Linux uses.
+    if !is_fast() {
         return;
     }
     for cpus in ["1", "2"] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `without WHAT USER PROGRAM ARGUMENTS...`: runs a program as USER on a host that lacks WHAT:
-//! `namespaces`, `landlock`, both with a comma, or `nothing`. An inherited seccomp filter makes the
-//! calls fail as on such a host.
+//! `nothing`, or `namespaces`, `landlock`, `kvm-version`, `kvm-irqchip` and `kvm-vcpus` with
+//! commas. An inherited seccomp filter has the calls answer as on such a host.
 
 use paravane_tests::host_without::Lacks;
 use rustix::io::Errno;
@@ -20,6 +20,13 @@ const UNSHARE: i64 = 272;
 const SETNS: i64 = 308;
 const CLONE3: i64 = 435;
 const LANDLOCK: [i64; 3] = [444, 445, 446];
+const IOCTL: i64 = 16;
+/// Requests of ioctl (linux/kvm.h), and capabilities.
+const KVM_GET_API_VERSION: u64 = 0xae00;
+const KVM_CHECK_EXTENSION: u64 = 0xae03;
+const KVM_CAP_SPLIT_IRQCHIP: u64 = 121;
+const KVM_CAP_MAX_VCPUS: u64 = 66;
+const KVM_CAP_NR_VCPUS: u64 = 9;
 /// The `CLONE_NEW*` that are flags of clone: all except the one for time.
 const NAMESPACES: [u64; 7] = [
     0x0002_0000,
@@ -52,7 +59,7 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
         .and_then(|w| w.to_str()?.parse().ok())
         .ok_or("no user")?;
     let program = words.next().ok_or("no program")?;
-    if lacks.namespaces || lacks.landlock {
+    if lacks != Lacks::default() {
         set_no_new_privs(true)?;
     }
     if lacks.namespaces {
@@ -69,6 +76,25 @@ fn run() -> Result<std::convert::Infallible, Box<dyn Error>> {
             [(CLONE, clone), (UNSHARE, unshare), (SETNS, vec![])],
             Errno::PERM,
         )?;
+    }
+    let capability = |number| {
+        let request = argument(1, KVM_CHECK_EXTENSION)?;
+        SeccompRule::new(vec![request, argument(2, number)?])
+    };
+    let mut unknown = Vec::new();
+    if lacks.kvm_version {
+        unknown.push(SeccompRule::new(vec![argument(1, KVM_GET_API_VERSION)?])?);
+    }
+    if lacks.kvm_irqchip {
+        unknown.push(capability(KVM_CAP_SPLIT_IRQCHIP)?);
+    }
+    if lacks.kvm_vcpus {
+        unknown.push(capability(KVM_CAP_MAX_VCPUS)?);
+        unknown.push(capability(KVM_CAP_NR_VCPUS)?);
+    }
+    if !unknown.is_empty() {
+        // Without an error: the answer is 0.
+        answer([(IOCTL, unknown)], 0)?;
     }
     if lacks.landlock {
         install(LANDLOCK.map(|call| (call, vec![])), Errno::NOSYS)?;
@@ -92,12 +118,25 @@ fn has(flag: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     SeccompRule::new(vec![condition])
 }
 
+/// An argument has this value.
+fn argument(number: u8, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(number, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
 /// Fails these calls with an error.
 fn install<const N: usize>(
     rules: [(i64, Vec<SeccompRule>); N],
     error: Errno,
 ) -> Result<(), Box<dyn Error>> {
-    let refuse = SeccompAction::Errno(error.raw_os_error().unsigned_abs());
+    answer(rules, error.raw_os_error().unsigned_abs())
+}
+
+/// Has these calls return an error; 0: they return 0.
+fn answer<const N: usize>(
+    rules: [(i64, Vec<SeccompRule>); N],
+    error: u32,
+) -> Result<(), Box<dyn Error>> {
+    let refuse = SeccompAction::Errno(error);
     let filter = SeccompFilter::new(
         BTreeMap::from(rules),
         SeccompAction::Allow,

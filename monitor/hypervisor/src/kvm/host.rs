@@ -50,6 +50,9 @@ fn open_at(path: &Path) -> anyhow::Result<Kvm> {
         Err(error) => bail!("{}", refusal(path, error.errno())),
     };
     let version = kvm.get_api_version();
+    if version < 0 {
+        bail!("{} is not a KVM: {INSTEAD}", path.display());
+    }
     if version != API {
         bail!(
             "{} has version {version} of its interface, {API} is needed: {INSTEAD}",
@@ -158,7 +161,10 @@ mod tests {
     #[test]
     fn another_device_is_refused() {
         let error = open_at(Path::new("/dev/null")).err().unwrap();
-        assert!(format!("{error:#}").contains("version -1"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains("/dev/null is not a KVM"),
+            "{error:#}"
+        );
     }
 
     #[test]

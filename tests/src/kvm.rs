@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The KVM of the host that runs the tests.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use crate::program;
+use serde_json::Value;
+use std::sync::OnceLock;
+
+/// Instructions per second below which a KVM only emulates, as the monitor has it.
+pub const EMULATED: u64 = 100_000_000;
+
+/// Instructions per second of the host's KVM, or why it cannot be used.
+///
+/// # Errors
+/// The reason that `paravane doctor` gives.
+///
+/// # Panics
+/// When `paravane doctor` says nothing of KVM.
+pub fn speed() -> Result<u64, String> {
+    static SPEED: OnceLock<Result<u64, String>> = OnceLock::new();
+    let measure = || {
+        let doctor = program::run(["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&doctor.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let kvm = findings.iter().find(|f| f["name"] == "kvm").unwrap();
+        let text = kvm["text"].as_str().unwrap().to_string();
+        eprintln!("calibration: {text}");
+        match kvm["value"].as_u64().unwrap() {
+            0 => Err(text),
+            rate => Ok(rate),
+        }
+    };
+    SPEED.get_or_init(measure).clone()
+}
+
+/// The speed; `None` after a line that says why there is none.
+#[must_use]
+pub fn usable() -> Option<u64> {
+    speed().map_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+/// Whether it is hardware's. If not, a line says so.
+#[must_use]
+pub fn is_fast() -> bool {
+    let fast = usable().is_some_and(|rate| rate >= EMULATED);
+    if !fast {
+        eprintln!("skipped: it needs a KVM that does not emulate");
+    }
+    fast
+}
