@@ -6,6 +6,7 @@ pub mod bare;
 pub mod busy;
 pub mod debian;
 pub mod fuzz;
+pub mod gdb;
 pub mod guest;
 pub mod host_without;
 pub mod hostile;

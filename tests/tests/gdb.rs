@@ -5,96 +5,16 @@
 // A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use paravane_tests::gdb::{Client, Machine};
 use paravane_tests::program::Run;
-use paravane_tests::{program, vm};
+use paravane_tests::{kvm, program, vm};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
-
-/// A machine that waits for gdb.
-struct Machine {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    errors: BufReader<ChildStderr>,
-    /// gdb's option that loads the kernel's symbols.
-    symbols: String,
-    /// gdb's option that connects.
-    connect: String,
-}
-
-impl Machine {
-    fn start(address: &str, options: &[&str], command: &[&str]) -> Self {
-        let mut child = vm::command(options)
-            .args(["--gdb", address, "--"])
-            .args(command)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
-        let mut quoted = line.split('\'').skip(1).step_by(2).map(str::to_string);
-        let (Some(symbols), Some(connect)) = (quoted.next(), quoted.next()) else {
-            panic!("no way to connect: {line}");
-        };
-        Machine {
-            child,
-            output,
-            errors,
-            symbols,
-            connect,
-        }
-    }
-
-    fn gdb(&self, commands: &[&str]) -> Command {
-        let mut gdb = Command::new("gdb");
-        gdb.args([
-            "-q",
-            "-nx",
-            "-batch",
-            "-ex",
-            "set pagination off",
-            "-ex",
-            "set confirm off",
-        ]);
-        for command in [self.symbols.as_str(), self.connect.as_str()]
-            .iter()
-            .chain(commands)
-        {
-            gdb.args(["-ex", command]);
-        }
-        gdb.stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        gdb
-    }
-
-    /// Runs gdb with these commands. Returns what it prints.
-    fn debug(&self, commands: &[&str]) -> String {
-        let run = Run::of(&self.gdb(commands).output().unwrap());
-        assert_eq!(run.code, 0, "{run:?}");
-        run.stdout + &run.stderr
-    }
-
-    /// The exit code of the machine's command.
-    fn finish(mut self) -> (i32, String, String) {
-        let (mut said, mut errors) = (String::new(), String::new());
-        self.output.read_to_string(&mut said).unwrap();
-        self.errors.read_to_string(&mut errors).unwrap();
-        (
-            self.child.wait().unwrap().code().unwrap_or(-1),
-            said,
-            errors,
-        )
-    }
-}
 
 /// A program in a folder. It calls `marker` 200 times, with a system call after each that nothing
 /// else makes.
@@ -182,6 +102,63 @@ fn kernel_and_program() {
             (code, said.as_str(), errors.as_str()),
             (5, "sum 19900\n", "")
         );
+    }
+}
+
+/// The same on a KVM that is hardware's. What an emulated one has of it: `kvm_gdb.rs`.
+#[test]
+fn kernel_and_program_on_kvm() {
+    if !kvm::is_fast() {
+        return;
+    }
+    for cpus in ["1", "2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(folder.path());
+        let volume = format!("{}:/t:ro", folder.path().display());
+        let options = ["--hypervisor", "kvm", "--append", "nokaslr", "--cpus", cpus];
+        let options = [&options[..], &["--volume", &volume]].concat();
+        let machine = Machine::start(":0", &options, &["/t/program"]);
+        let load = format!("add-symbol-file {}", program.display());
+        let said = machine.debug(&[
+            // Before the kernel's own page tables.
+            "hbreak start_kernel",
+            "continue",
+            "delete",
+            "break __x64_sys_sched_get_priority_max",
+            "continue",
+            "backtrace 2",
+            "delete",
+            &load,
+            "break marker",
+            "continue",
+            "backtrace",
+            "stepi",
+            "stepi",
+            "finish",
+            "delete",
+            "hbreak marker",
+            "continue",
+            "continue",
+            "print seen",
+            "info threads",
+            "delete",
+            "detach",
+        ]);
+        for part in [
+            "in start_kernel ()",
+            "in __x64_sys_sched_get_priority_max ()",
+            "marker (n=n@entry=1)",
+            "in main ()",
+            "Value returned is $1 = 1",
+            "marker (n=n@entry=2)",
+            "marker (n=n@entry=3)",
+            "$2 = 3",
+            "(vCPU 0, ",
+            "detached",
+        ] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+        assert_eq!(machine.finish().0, 5);
     }
 }
 
@@ -319,38 +296,6 @@ fn a_socket_in_the_file_system_and_what_is_no_packet() {
     assert_eq!(machine.finish().0, 4);
 }
 
-/// gdb's side of the protocol, as far as it is needed to stop, step and continue.
-struct Client {
-    stream: UnixStream,
-}
-
-impl Client {
-    fn send(&mut self, packet: &str) {
-        let sum = packet.bytes().fold(0u8, u8::wrapping_add);
-        write!(self.stream, "${packet}#{sum:02x}").unwrap();
-    }
-
-    /// Receives the next packet and acknowledges it.
-    fn receive(&mut self) -> String {
-        let mut packet = Vec::new();
-        let mut byte = [0];
-        while byte != [b'$'] {
-            self.stream.read_exact(&mut byte).unwrap();
-        }
-        loop {
-            self.stream.read_exact(&mut byte).unwrap();
-            if byte == [b'#'] {
-                break;
-            }
-            packet.extend(byte);
-        }
-        self.stream.read_exact(&mut [0; 2]).unwrap();
-        // The machine may end with this packet, so an error is of no interest.
-        let _ = self.stream.write_all(b"+");
-        String::from_utf8(packet).unwrap()
-    }
-}
-
 /// In the release tests only: on a busy host it takes minutes.
 #[test]
 fn nothing_is_lost_by_stops_and_steps() {
@@ -368,16 +313,12 @@ fn nothing_is_lost_by_stops_and_steps() {
         &["--cpus", "2"],
         &["sh", "-c", script],
     );
-    let stream = UnixStream::connect(&path).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
-    let mut gdb = Client { stream };
+    let mut gdb = Client::connect(&path, Duration::from_secs(60)).unwrap();
     for round in 0u64..60 {
-        gdb.send("vCont;c");
+        gdb.send("vCont;c").unwrap();
         thread::sleep(Duration::from_millis(3 + round * 7 % 30));
-        gdb.stream.write_all(b"\x03").unwrap();
-        let stop = gdb.receive();
+        gdb.interrupt().unwrap();
+        let stop = gdb.receive().unwrap();
         assert!(stop.starts_with("T02"), "round {round}: {stop}");
         for step in 0..round % 9 {
             // Alone, and with the other one running.
@@ -385,16 +326,17 @@ fn nothing_is_lost_by_stops_and_steps() {
                 "vCont;s:1"
             } else {
                 "vCont;s:1;c"
-            });
-            let stop = gdb.receive();
+            })
+            .unwrap();
+            let stop = gdb.receive().unwrap();
             assert!(
                 stop.starts_with("T05"),
                 "round {round}, step {step}: {stop}"
             );
         }
     }
-    gdb.send("D");
-    assert_eq!(gdb.receive(), "OK");
+    gdb.send("D").unwrap();
+    assert_eq!(gdb.receive().unwrap(), "OK");
     drop(gdb);
     assert_eq!(machine.finish().0, 50);
 }
