@@ -7,6 +7,7 @@
 use object::{Object, ObjectSection, ObjectSymbol};
 use paravane_tests::program::{self, Run};
 use paravane_tests::{linux, rom, source_root};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,11 +51,57 @@ fn place(file: &[u8], name: &str) -> usize {
 fn one_image_boots_everywhere() {
     let run = verify(&folder(), &["--json"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report["failed"], 0, "{report}");
-    let boots = report["checks"].as_array().unwrap().iter();
-    let boots = boots.filter(|check| check["what"].as_str().unwrap().starts_with("boots on"));
-    assert_eq!(boots.count(), 5, "{report}");
+    let what = |check: &Value| check["what"].as_str().unwrap().to_string();
+    let all: Vec<String> = report["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(what)
+        .collect();
+    let boots = all.iter().filter(|what| what.starts_with("boots on"));
+    // Where KVM is slow or cannot be used, a check says so.
+    let expected = if all.iter().any(|what| what == "KVM is left out") {
+        5
+    } else {
+        5 + ON_KVM.len()
+    };
+    assert_eq!(boots.count(), expected, "{report}");
+}
+
+/// The boots on KVM.
+const ON_KVM: [&str; 4] = [
+    "boots on KVM without a ROM, 2 vCPUs",
+    "boots on KVM with the ROM native, 2 vCPUs",
+    "boots on KVM with the ROM kvm, 2 vCPUs",
+    "boots on KVM, compressed, without a ROM, 1 vCPU",
+];
+
+/// With `--on kvm` it boots there alone, and each boot that KVM refuses has failed. What it says
+/// where KVM boots it: `kvm_emulated.rs`.
+#[test]
+fn kvm_that_is_asked_for_must_work() {
+    let user = rustix::process::geteuid().as_raw().to_string();
+    let mut command = Command::new(program::tool("without"));
+    command.args(["kvm-irqchip", &user]).arg(program::path());
+    command.args(["kernel", "verify", "--json", "--on", "kvm", "--kernel"]);
+    let run = program::finish(command.arg(folder()));
+    assert_eq!(run.code, 1, "{run:?}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let boots = checks.filter(|check| check["what"].as_str().unwrap().starts_with("boots on"));
+    let boots: Vec<&Value> = boots.collect();
+    let names: Vec<&str> = boots
+        .iter()
+        .filter_map(|check| check["what"].as_str())
+        .collect();
+    assert_eq!(names, ON_KVM, "{report}");
+    for boot in boots {
+        assert_eq!(boot["passed"], false, "{boot}");
+        let why = boot["lines"][0].as_str().unwrap();
+        assert!(why.contains("KVM") || why.contains("/dev/kvm"), "{boot}");
+    }
 }
 
 /// With `--rom` it boots with that ROM alone, and the kernel must find its layer. What is no ROM is
@@ -68,7 +115,7 @@ fn a_rom_of_ones_own() {
     fs::write(&bad, other).unwrap();
     let run = verify(&folder(), &["--json", "--rom", good.to_str().unwrap()]);
     assert_eq!(run.code, 0, "{run:?}");
-    let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap().iter();
     let boots: Vec<&str> = checks
         .filter_map(|check| check["what"].as_str()?.strip_prefix("boots on "))
@@ -103,7 +150,7 @@ fn a_boot_that_does_not_end_is_given_up() {
         command.args(["kernel", "verify", "--timeout", "3", "--json", "--kernel"]);
         let run = program::finish(command.arg(kernel.path()));
         assert_eq!(run.code, 1, "{run:?}");
-        let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
         let checks = report["checks"].as_array().unwrap().iter();
         let boots: Vec<_> = checks
             .filter(|check| {
