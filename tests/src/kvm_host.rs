@@ -58,6 +58,8 @@ pub struct Parts {
     pub files: Vec<(String, PathBuf)>,
     /// Programs, likewise, which get their libraries.
     pub programs: Vec<(String, PathBuf)>,
+    /// Images of its disks, /dev/vda and so on. What is written to them is lost at its end.
+    pub disks: Vec<PathBuf>,
 }
 
 impl Parts {
@@ -69,6 +71,7 @@ impl Parts {
             memory: 2048,
             files: Vec::new(),
             programs: vec![("/bin/paravane".to_string(), program::path().to_path_buf())],
+            disks: Vec::new(),
         }
     }
 
@@ -93,7 +96,13 @@ impl Parts {
     #[must_use]
     pub fn start(&self) -> KvmHost {
         let kernel = Kernel::get();
-        let modules = MODULES.map(|name| (name, kernel.module(name)));
+        let drivers: &[&str] = if self.disks.is_empty() {
+            &[]
+        } else {
+            &["virtio_pci", "virtio_blk"]
+        };
+        let mut modules = kernel.with_needs(drivers);
+        modules.extend(MODULES.map(|name| (name.to_string(), kernel.module(name))));
         let mut archive = Archive::new(&modules);
         for (path, file) in &self.files {
             archive.add(path, file, 0o644);
@@ -165,6 +174,14 @@ impl Parts {
             .arg(kernel)
             .arg("-initrd")
             .arg(initrd);
+        for (number, disk) in self.disks.iter().enumerate() {
+            let file = format!(
+                "if=none,id=disk{number},format=raw,snapshot=on,file={}",
+                disk.display()
+            );
+            let device = format!("virtio-blk-pci,drive=disk{number}");
+            command.args(["-drive", &file, "-device", &device]);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `kvm_host [--cpus N] [--memory MIB] [--seconds N] [--linux] [--file THERE=HERE]...
-//! [--program THERE=HERE]... SCRIPT...`: runs each script on an emulated host that has KVM, prints
-//! its output, and ends with the exit code of the first that fails. `--linux` puts VMI-Linux there
-//! as /vmlinux. After `--console`, the host's kernel messages follow.
+//! [--program THERE=HERE]... [--disk IMAGE]... SCRIPT...`: runs each script on an emulated host
+//! that has KVM, prints its output, and ends with the exit code of the first that fails. `--linux`
+//! puts VMI-Linux there as /vmlinux. After `--console`, the host's kernel messages follow.
 
 use paravane_tests::kvm_host::Parts;
 use std::path::PathBuf;
@@ -32,6 +32,7 @@ fn run() -> Result<u8, String> {
             "--linux" => parts = parts.with_linux(),
             "--console" => console = true,
             "--file" => parts.files.push(pair(&value()?)?),
+            "--disk" => parts.disks.push(value()?.into()),
             "--program" => parts.programs.push(pair(&value()?)?),
             _ => scripts.push(word),
         }

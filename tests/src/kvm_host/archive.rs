@@ -48,7 +48,7 @@ impl Archive {
     /// # Panics
     /// When a file cannot be read.
     #[must_use]
-    pub fn new(modules: &[(&str, PathBuf)]) -> Self {
+    pub fn new(modules: &[(String, PathBuf)]) -> Self {
         let mut archive = Archive::default();
         archive.add("/bin/busybox", &busybox(), 0o755);
         archive.put("/init", INIT.as_bytes().to_vec(), 0o755);

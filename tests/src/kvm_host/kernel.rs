@@ -4,7 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
+use object::{Object, ObjectSection};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +26,11 @@ const DRIVERS: [&str; 7] = [
     "fuse",
     "overlay",
 ];
+
+/// Offsets in the header of a bzImage.
+const SETUP_SECTORS: usize = 0x1f1;
+const PAYLOAD: usize = 0x248;
+const PAYLOAD_SIZE: usize = 0x24c;
 
 /// Several tests of one program may want it.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -96,6 +103,67 @@ impl Kernel {
             .collect()
     }
 
+    /// Modules after those that they need, as far as they are not built in.
+    ///
+    /// # Panics
+    /// When a module is damaged.
+    #[must_use]
+    pub fn with_needs(&self, names: &[&str]) -> Vec<(String, PathBuf)> {
+        let mut all: Vec<(String, PathBuf)> = Vec::new();
+        for name in names {
+            // The names of files and of modules differ in this.
+            let paths = [name.to_string(), name.replace('_', "-")];
+            let paths = paths.map(|name| self.0.join(format!("{name}.ko")));
+            let Some(path) = paths.into_iter().find(|path| path.exists()) else {
+                continue;
+            };
+            let needs = needs(&fs::read(&path).unwrap());
+            let needs: Vec<&str> = needs.iter().map(String::as_str).collect();
+            for module in self.with_needs(&needs) {
+                if !all.contains(&module) {
+                    all.push(module);
+                }
+            }
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            if !all.iter().any(|(known, _)| *known == name) {
+                all.push((name, path));
+            }
+        }
+        all
+    }
+
+    /// The kernel as an ELF file, which the compressed kernel contains.
+    ///
+    /// # Panics
+    /// When it cannot be unpacked.
+    #[must_use]
+    pub fn vmlinux(&self) -> Vec<u8> {
+        let image = fs::read(self.image()).unwrap();
+        let word = |at: usize| {
+            let bytes = image[at..at + 4].try_into().unwrap();
+            usize::try_from(u32::from_le_bytes(bytes)).unwrap()
+        };
+        // Documentation/arch/x86/boot.rst. The size of what is packed follows it.
+        let start = (usize::from(image[SETUP_SECTORS]) + 1) * 512 + word(PAYLOAD);
+        let packed = &image[start..start + word(PAYLOAD_SIZE) - 4];
+        let tool = match packed {
+            [0x1f, 0x8b, ..] => "gzip",
+            [0xfd, b'7', ..] => "xz",
+            [0x28, 0xb5, ..] => "zstd",
+            [2, 0x21, ..] => "lz4",
+            other => panic!("unknown compression: {:x?}", &other[..4]),
+        };
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(packed).unwrap();
+        let output = Command::new(tool)
+            .arg("-dc")
+            .stdin(file.reopen().unwrap())
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{tool} -dc");
+        output.stdout
+    }
+
     /// A module, by its name without `.ko`.
     ///
     /// # Panics
@@ -154,6 +222,17 @@ fn flatten(tree: &Path, flat: &Path) {
             fs::write(flat.join(format!("{module}.ko")), bytes.stdout).unwrap();
         }
     }
+}
+
+/// The modules that a module needs.
+fn needs(module: &[u8]) -> Vec<String> {
+    let file = object::File::parse(module).unwrap();
+    let info = file.section_by_name(".modinfo").unwrap().data().unwrap();
+    let mut lines = info.split(|byte| *byte == 0);
+    let line = lines.find_map(|line| line.strip_prefix(b"depends="));
+    let text = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
+    let names = text.split(',').filter(|name| !name.is_empty());
+    names.map(str::to_string).collect()
 }
 
 fn said(program: &str, words: &[&str]) -> String {
