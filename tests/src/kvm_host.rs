@@ -60,6 +60,8 @@ pub struct Parts {
     pub programs: Vec<(String, PathBuf)>,
     /// Images of its disks, /dev/vda and so on. What is written to them is lost at its end.
     pub disks: Vec<PathBuf>,
+    /// Modules of its kernel besides those of KVM and of the disks.
+    pub modules: Vec<&'static str>,
 }
 
 impl Parts {
@@ -72,6 +74,7 @@ impl Parts {
             files: Vec::new(),
             programs: vec![("/bin/paravane".to_string(), program::path().to_path_buf())],
             disks: Vec::new(),
+            modules: Vec::new(),
         }
     }
 
@@ -96,12 +99,11 @@ impl Parts {
     #[must_use]
     pub fn start(&self) -> KvmHost {
         let kernel = Kernel::get();
-        let drivers: &[&str] = if self.disks.is_empty() {
-            &[]
-        } else {
-            &["virtio_pci", "virtio_blk"]
-        };
-        let mut modules = kernel.with_needs(drivers);
+        let mut wanted = self.modules.clone();
+        if !self.disks.is_empty() {
+            wanted.extend(["virtio_pci", "virtio_blk"]);
+        }
+        let mut modules = kernel.with_needs(&wanted);
         modules.extend(MODULES.map(|name| (name.to_string(), kernel.module(name))));
         let mut archive = Archive::new(&modules);
         for (path, file) in &self.files {
