@@ -129,7 +129,7 @@ fn a_full_disk_is_told_before_the_first_build() {
         source_root().display()
     );
     assert_eq!(run.stderr, line);
-    for (purpose, target) in [("build", "none"), ("test", "")] {
+    for (purpose, target) in [("build", "none"), ("build", "")] {
         let run = setup(purpose, target);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
     }
