@@ -85,8 +85,8 @@ static void punctual(u64 how)
 		}
 		best = MIN(best, sorted[BATCH / 2]);
 	}
-	if (best > most)
-		FAIL("half of the alarms are late by more than %llu us", best / NS_PER_US);
+	print("# half of the alarms are late by at most %llu us\n", best / NS_PER_US);
+	CHECK_OP(best, <=, most);
 }
 TEST_OF(punctual_real, "time.set_alarm.punctual_real", punctual, VMI_TIME_REAL, 1, 0,
 	TIME_SET_ALARM);
