@@ -27,7 +27,8 @@ program=${PARAVANE:-${CARGO_TARGET_DIR:-target}/release/paravane}
 linux=$("$program" kernel build | sed -n '$s/.*): //p')
 
 mkdir "tests/blobs/$version"
-cp "$build/conformance.elf" "$build"/{native,native-stats,kvm}.rom "tests/blobs/$version"
+strip --strip-debug -o "tests/blobs/$version/conformance.elf" "$build/conformance.elf"
+cp "$build"/{native,native-stats,kvm}.rom "tests/blobs/$version"
 (cd tests/blobs && sha256sum "$version"/*) >>"$list"
 kept=${PARAVANE_KEPT:-${XDG_CACHE_HOME:-$HOME/.cache}/paravane/tests/kept}
 mkdir -p "$kept"
