@@ -357,6 +357,12 @@ static noreturn void count_start(void)
 		pause();
 }
 
+static bool has_started(void *argument)
+{
+	(void)argument;
+	return atomic_load(&starts);
+}
+
 static void send_startups(void *argument)
 {
 	s64 vector = vmi.smp_startup_vector();
@@ -380,7 +386,8 @@ TEST(ap_startups, "smp.startup.once", 3, 0, APIC_SEND_IPI, SMP_SET_AP_STATE)
 	starts = 0;
 	enough = 0;
 	CHECK_RESULT(smp_start_with(1, &state), 0);
-	WAIT_UNTIL(atomic_load(&starts) == 1);
+	CHECK(smp_wait_start(1, has_started, NULL));
+	CHECK_EQ(atomic_load(&starts), 1);
 	run_on(2, send_startups, NULL);
 	for (round = 2; round <= 100; round++) {
 		CHECK_RESULT(send_icr(1, ICR_INIT), 0);
