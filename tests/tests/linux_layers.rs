@@ -8,8 +8,7 @@
 use object::{Object, ObjectSection};
 use paravane_abi::process::PHV_LAYER_BASE;
 use paravane_abi::{
-    INLINE_MAX, RELOC_CALL, RELOC_INLINE, RELOC_JUMP, RELOC_NONE, RELOC_NOP, ROM_SIGNATURE,
-    SIGNATURE,
+    Inline, RELOC_CALL, RELOC_INLINE, RELOC_JUMP, RELOC_NONE, RELOC_NOP, ROM_SIGNATURE, SIGNATURE,
 };
 use paravane_tests::bare::{TROUBLE, calls};
 use paravane_tests::program::{self, Run};
@@ -84,7 +83,7 @@ impl Layer {
     /// With inline code of a call.
     fn inline(mut self, call: &str, code: &[u8]) -> Self {
         let (at, free) = (rom::call(self.image(), call), self.free);
-        let mut bytes = [0; 1 + INLINE_MAX as usize];
+        let mut bytes = [0; size_of::<Inline>()];
         bytes[0] = u8::try_from(code.len()).unwrap();
         bytes[1..=code.len()].copy_from_slice(code);
         self.free += bytes.len();

@@ -97,7 +97,7 @@ fn linux_waits_for_locks_in_a_layer_of_a_rom() {
     let file = folder.path().join("locks.rom");
     let record = [u8::try_from(RELOC_CALL).unwrap()];
     let wait = rom::with(native, rom::call(native, "lock.wait") + rom::RELOC, &record);
-    let states = u32::try_from(LOCK_RUN_STATES).unwrap().to_le_bytes();
+    let states = LOCK_RUN_STATES.to_le_bytes();
     let at = rom::section(native, "lock") + rom::FEATURES;
     let begin = |run: &Run, word: &str| {
         let lines = run.stdout.lines().filter(|line| line.starts_with(word));
