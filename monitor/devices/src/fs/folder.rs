@@ -16,13 +16,12 @@ mod ops;
 
 use super::Cache;
 use super::listing;
-use super::names;
 use super::open_files::OpenFiles;
 use super::place;
 use super::root::Root;
 use super::watch::{Opened, Watch};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
-use fuse_backend_rs::api::filesystem::{Context, Entry, FileSystem, OpenOptions};
+use fuse_backend_rs::api::filesystem::{Context, DirEntry, Entry, FileSystem, OpenOptions};
 use fuse_backend_rs::passthrough::PassthroughFs;
 use std::ffi::CStr;
 use std::fs::File;
@@ -45,6 +44,10 @@ const NO_OPEN: u32 = 1 << 31;
 /// calls 0.
 const PLAIN: u32 =
     0x20 | libc::O_NOFOLLOW.unsigned_abs() | libc::O_CLOEXEC.unsigned_abs() | 0o100_000;
+/// Bytes of the entry `.` or `..` in the host's list: `struct linux_dirent64`.
+const DOT: u32 = 24;
+/// The most looks at what comes after a part: `.`, `..`, the end, and a position that has moved.
+const LOOKS: usize = 4;
 
 /// A part of a list that the guest has got.
 #[derive(Default)]
@@ -272,22 +275,35 @@ impl Folder {
         }
     }
 
-    /// Whether nothing comes after a part of a list. The crate's list cannot say so: it looks
-    /// entries up, and hides the error if `.` or `..` came before.
-    fn is_last(&self, inode: u64, part: &Part) -> bool {
-        let (false, Some(position)) = (part.more, part.position) else {
+    /// Whether nothing comes after a part of a list.
+    ///
+    /// The crate's list cannot say so. It passes `.` and `..` to nobody, looks others up, and hides
+    /// the error of that if `.` or `..` came before. So it is asked for as little as fits one of
+    /// these, and what it has passed over shows in the folder's own position. That stays where it
+    /// is at the end; some file systems move it there once.
+    fn is_last(&self, ctx: &Context, inode: u64, handle: u64, part: &Part) -> bool {
+        let (false, Some(mut position)) = (part.more, part.position) else {
             return false;
         };
-        let any = Arc::new(OnceLock::new());
-        let to = Arc::clone(&any);
-        let mut look = Opened(move |fd: RawFd| {
-            // SAFETY: the crate closes the file only after this.
-            let folder = unsafe { BorrowedFd::borrow_raw(fd) };
-            let _ = to.set(names::any(folder, position)?);
-            Ok(())
-        });
-        // An error may hide entries.
-        look.with(&self.inner, inode).is_ok() && any.get() == Some(&false)
+        for _ in 0..LOOKS {
+            let mut more = false;
+            let mut any = |_: DirEntry<'_>| {
+                more = true;
+                Ok(0)
+            };
+            let list = &self.inner;
+            let read = list.readdir(ctx, inode, handle, DOT, position, &mut any);
+            // An error may hide entries: a name that is too long for this, or fails otherwise.
+            if read.is_err() || more {
+                return false;
+            }
+            match list.lseek(ctx, inode, handle, 0, libc::SEEK_CUR.unsigned_abs()) {
+                Ok(now) if now == position => return true,
+                Ok(now) => position = now,
+                Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// Reads a part of a list. `read` gets the handle of the folder.
@@ -308,7 +324,7 @@ impl Folder {
             None => self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0),
         };
         match read(handle) {
-            Ok(part) if self.told_ends() && self.is_last(inode, &part) => {
+            Ok(part) if self.told_ends() && self.is_last(ctx, inode, handle, &part) => {
                 close(handle)?;
                 listing::end();
                 Ok(())

@@ -7,11 +7,10 @@
 
 use fuse_backend_rs::abi::fuse_abi::stat64;
 use fuse_backend_rs::api::filesystem::{DirEntry, Entry};
-use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
+use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Enough bytes for many entries of the host's list, and for the longest name.
@@ -41,44 +40,19 @@ pub fn list(
     attr: stat64,
     add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
 ) -> io::Result<()> {
-    each(folder.as_fd(), position, &mut |entry| {
-        let listed = DirEntry {
-            ino: entry.ino(),
-            offset: entry.next_entry_cookie(),
-            type_: kind(entry.file_type()),
-            name: entry.file_name().to_bytes(),
-        };
-        Ok(add(listed, unknown(attr))? != 0)
-    })
-}
-
-/// Whether a folder has an entry from a position on.
-///
-/// # Errors
-/// The host does not read the folder.
-pub fn any(folder: BorrowedFd<'_>, position: u64) -> io::Result<bool> {
-    let mut found = false;
-    each(folder, position, &mut |_| {
-        found = true;
-        Ok(false)
-    })?;
-    Ok(found)
-}
-
-/// Passes the entries from a position on to `pass`, but for `.` and `..`, as long as that returns
-/// true.
-fn each(
-    folder: BorrowedFd<'_>,
-    position: u64,
-    pass: &mut dyn FnMut(&RawDirEntry<'_>) -> io::Result<bool>,
-) -> io::Result<()> {
     seek(folder, SeekFrom::Start(position))?;
     let mut buffer = [MaybeUninit::uninit(); BUFFER];
     let mut entries = RawDir::new(folder, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && !pass(&entry)? {
+        let listed = DirEntry {
+            ino: entry.ino(),
+            offset: entry.next_entry_cookie(),
+            type_: kind(entry.file_type()),
+            name,
+        };
+        if name != b"." && name != b".." && add(listed, unknown(attr))? == 0 {
             break;
         }
     }

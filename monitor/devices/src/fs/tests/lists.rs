@@ -56,9 +56,9 @@ fn parts(
     }
 }
 
-fn folder(files: usize) -> (tempfile::TempDir, BTreeSet<String>) {
+fn folder(files: usize, word: &str) -> (tempfile::TempDir, BTreeSet<String>) {
     let folder = tempfile::tempdir().unwrap();
-    let names: BTreeSet<_> = (0..files).map(|number| format!("file{number}")).collect();
+    let names: BTreeSet<_> = (0..files).map(|number| format!("{word}{number}")).collect();
     for name in &names {
         fs::write(folder.path().join(name), "x").unwrap();
     }
@@ -70,14 +70,17 @@ fn folder(files: usize) -> (tempfile::TempDir, BTreeSet<String>) {
 #[test]
 fn the_last_part_of_a_list_says_so() {
     const END: &[u8] = b"laxesend";
-    for (files, plus, size) in [
-        (5, true, 4096),
-        (5, false, 4096),
-        (200, true, 4096),
-        (200, false, 2048),
+    // Short names take no more of the host's list than `.` does.
+    for (files, word, plus, size) in [
+        (5, "file", true, 4096),
+        (5, "f", false, 4096),
+        (200, "file", true, 4096),
+        (200, "f", true, 4096),
+        (200, "file", false, 2048),
+        (200, "f", false, 1024),
     ] {
-        let what = format!("{files} files, {plus}, {size}");
-        let (folder, names) = folder(files);
+        let what = format!("{files} files, {word}, {plus}, {size}");
+        let (folder, names) = folder(files, word);
         let mut told = Told::new(folder.path());
         let mut last = BTreeSet::new();
         let (seen, all) = parts(
@@ -103,7 +106,7 @@ fn the_last_part_of_a_list_says_so() {
 /// Others, and an empty folder's, ask until they get nothing.
 #[test]
 fn a_list_ends_without_a_mark_for_other_kernels() {
-    let (folder, names) = folder(50);
+    let (folder, names) = folder(50, "file");
     let (seen, all) = confined(folder.path(), Access::Write, |sender| {
         parts(
             |operation, body| sender.ok(operation, ROOT, body),
