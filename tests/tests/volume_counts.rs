@@ -52,10 +52,15 @@ fn was_read(path: &Path) {
 }
 
 fn machine() -> Worker {
+    machine_with("")
+}
+
+/// With options of the volume.
+fn machine_with(options: &str) -> Worker {
     let mut machine = Worker::start(None, SCRIPT, |folder| {
         let shared = folder.join("shared");
         fill(&shared);
-        let volume = format!("{}:/x", shared.display());
+        let volume = format!("{}:/x{options}", shared.display());
         ["--cpus", "1", "--net", "none", "--volume", &volume]
             .map(String::from)
             .to_vec()
@@ -64,11 +69,16 @@ fn machine() -> Worker {
     machine
 }
 
-fn sent(machine: &Worker) -> u64 {
+/// A figure of the device.
+fn figure(machine: &Worker, name: &str) -> u64 {
     let stats = machine.stat();
     let devices = stats["devices"].as_array().unwrap();
     let volume = devices.iter().find(|device| device["name"] == "fs");
-    volume.unwrap()["requests"].as_u64().unwrap()
+    volume.unwrap()[name].as_u64().unwrap()
+}
+
+fn sent(machine: &Worker) -> u64 {
+    figure(machine, "requests")
 }
 
 /// The requests of a command.
@@ -79,6 +89,14 @@ fn requests(machine: &mut Worker, command: &str) -> u64 {
     let number = sent(machine) - before;
     println!("{command}: {number} requests");
     number
+}
+
+/// How often the workers of the guest's kernel gave up the processor.
+fn switches(machine: &mut Worker) -> u64 {
+    let count = "/^Name:/ { worker = $2 ~ /^kworker/ } \
+        worker && /_switches:/ { n += $2 } END { printf n }";
+    let said = machine.tell(&format!("awk '{count}' /proc/[0-9]*/status"));
+    said.trim().parse().unwrap()
 }
 
 /// A list is one request, with all attributes. Contents are one request, and are kept.
@@ -96,6 +114,39 @@ fn reading_a_tree_takes_a_request_for_each_part() {
     let again = [find, grep, find, grep].map(|command| requests(&mut machine, command));
     let fewest = again.iter().min().unwrap();
     assert!(*fewest <= OTHERS, "{again:?}");
+    machine.end();
+}
+
+/// Who reads a file ends the request. A worker of the guest's kernel would take two more switches,
+/// for each file.
+#[test]
+fn no_worker_ends_what_a_reader_waits_for() {
+    let mut machine = machine();
+    machine.tell("find . >/dev/null");
+    let before = switches(&mut machine);
+    let number = requests(&mut machine, "grep -r no_such_word .");
+    assert!(number >= FOLDERS * FILES, "{number}");
+    let switches = switches(&mut machine) - before;
+    assert!(switches < FOLDERS * FILES / 4, "{switches}");
+    machine.end();
+}
+
+/// Nobody waits until the device has forgotten a file, so it does not tell of that. With these
+/// options there are no messages, which would take interrupts.
+#[test]
+fn what_is_forgotten_takes_no_interrupt() {
+    const FORGOTTEN: u64 = FOLDERS * FILES;
+    let mut machine = machine_with(":cache=always");
+    machine.tell("find . >/dev/null");
+    let before = figure(&machine, "interrupts");
+    let number = requests(&mut machine, "rm -r d*");
+    let interrupts = figure(&machine, "interrupts") - before;
+    // Each is removed and forgotten.
+    assert!(number >= 2 * FORGOTTEN, "{number}");
+    assert!(
+        interrupts <= number - FORGOTTEN + OTHERS,
+        "{interrupts} of {number}"
+    );
     machine.end();
 }
 
