@@ -30,11 +30,10 @@ pub fn kernel() -> PathBuf {
 pub fn source() -> PathBuf {
     let kernel = kernel();
     let mut folders = kernel.ancestors().map(|folder| folder.join("work/source"));
-    folders
-        .find(|source| source.join("Kbuild").exists())
-        .unwrap_or_else(|| {
-            panic!("no source beside {}: remove the kernel", kernel.display());
-        })
+    let source = folders.find(|source| source.join("Kbuild").exists());
+    let kernel = kernel.display();
+    assert!(source.is_some(), "no source beside {kernel}: remove that");
+    source.unwrap()
 }
 
 /// Compiles the C files of a folder into one static program.
