@@ -244,7 +244,11 @@ fn rom_has_another_major_version() {
 
 #[test]
 fn rom_table_is_out_of_bounds() {
-    let image = rom::with(NATIVE_ROM, rom::SECTIONS_OFFSET, &0xffff_fff0u32.to_le_bytes());
+    let image = rom::with(
+        NATIVE_ROM,
+        rom::SECTIONS_OFFSET,
+        &0xffff_fff0u32.to_le_bytes(),
+    );
     rom_refused(&image, &["table of sections"]);
 }
 

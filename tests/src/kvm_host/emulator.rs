@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
-use std::mem::size_of;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -27,33 +26,6 @@ const KEEPS_REQUESTS: (u32, u32) = (10, 2);
 /// an instruction, cannot overlap.
 pub(super) fn needs_one_cpu() -> bool {
     version() < KEEPS_REQUESTS
-}
-
-/// The slice of QEMU's first thread.
-const TIMER_SLICE: Duration = Duration::from_micros(100);
-
-/// Has QEMU's first thread, which sets off timers, interrupt the threads of processors where they
-/// share a CPU of this host. Those spin, and a timer would wait for the end of their slice, which
-/// is milliseconds.
-///
-/// Linux lets a thread that wakes interrupt others at once if its own slice is shorter, since 6.12.
-/// Older ones ignore the slice.
-pub(super) fn hurry_timers(qemu: u32) {
-    let size = u32::try_from(size_of::<libc::sched_attr>()).unwrap();
-    // SAFETY: it consists of numbers.
-    let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most `size` bytes.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, qemu, &raw mut now, size, 0) };
-    now.sched_runtime = u64::try_from(TIMER_SLICE.as_nanos()).unwrap();
-    // SAFETY: the kernel only reads the structure.
-    let set =
-        got == 0 && unsafe { libc::syscall(libc::SYS_sched_setattr, qemu, &raw const now, 0) } == 0;
-    if !set {
-        eprintln!(
-            "the emulated host's timers may be late: {}",
-            std::io::Error::last_os_error()
-        );
-    }
 }
 
 /// Options of `paravane conformance` that name what this QEMU does not emulate, so that the suite
