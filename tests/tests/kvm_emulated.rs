@@ -18,7 +18,7 @@ const WHOLE_SUITE: u64 = 3600;
 /// How many of the tests that took longest are named.
 const SLOWEST: usize = 5;
 
-/// Runs the suite, or a part of it (`--filter ...`). Returns the result in a line, and whether it
+/// Runs the suite, or a part of it (` --filter ...`). Returns the result in a line, and whether it
 /// passes.
 fn conformance(
     host: &mut KvmHost,
@@ -32,7 +32,7 @@ fn conformance(
     let reply = host.run(
         &format!(
             "paravane conformance --hypervisor kvm --layer {layer} --cpus {cpus} --tap \
-             --timeout {limit} --append times {part}{} 2>&1",
+             --timeout {limit} --append times{part}{} 2>&1",
             host.suite_options()
         ),
         seconds + 30,
@@ -46,7 +46,7 @@ fn conformance(
     let complete = !reply.output.contains("did not run") && !reply.output.contains("Bail out!");
     let good = reply.code == 0 && complete && passed > skipped && failed == 0;
     let line = format!(
-        "{layer}, {cpus} vCPUs {part}: {} passed, {skipped} skipped, {failed} failed{}, {} s",
+        "{layer}, {cpus} vCPUs{part}: {} passed, {skipped} skipped, {failed} failed{}, {} s",
         passed.saturating_sub(skipped),
         if complete { "" } else { ", not complete" },
         begun.elapsed().as_secs()
@@ -108,7 +108,7 @@ fn a_host_with_kvm() {
     let mut parts = Parts::new(2).with_linux();
     parts.programs.push(("/bin/unix_client".into(), client));
     let mut host = parts.start();
-    let (line, good) = conformance(&mut host, "native", 2, "--filter apic.", 60);
+    let (line, good) = conformance(&mut host, "native", 2, " --filter apic.", 60);
     assert!(good, "{line}");
     linux_on_a_bus(&mut host);
     choices(&mut host);
