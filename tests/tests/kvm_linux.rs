@@ -68,11 +68,11 @@ fn debian_starts_and_serves_a_port() {
     host.ok(
         &format!(
             "cat >/tmp/server.pl <<'END'\n{SERVER}\nEND\n
-             paravane cp /tmp/server.pl debian:/root/server.pl"
+             paravane cp /tmp/server.pl debian:/srv/server.pl"
         ),
         60,
     );
-    let start = "systemd-run --quiet --unit web perl /root/server.pl";
+    let start = "systemd-run --quiet --unit web perl /srv/server.pl";
     inside(&mut host, start, 60);
     let said = host.ok(
         "for i in $(seq 100); do

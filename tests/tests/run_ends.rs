@@ -245,8 +245,8 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     linux::compile(&source_root().join("tests/guest/lease"), &holder);
     let _lease = Lease::new(&holder, &shared.join("slow"));
     let volume = format!("{}:/x", shared.display());
-    // Not into the pipe of the first word: sendfile() would hold it until the file comes, and keep
-    // the word from whoever reads.
+    // Not into the pipe of the first word: sendfile() would hold it until the file comes, and the
+    // agent could not read the word.
     let script = "echo on; cat /x/slow >/dev/null & wait";
     let mut monitor = vm::command([
         "--volume",

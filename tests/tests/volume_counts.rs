@@ -117,8 +117,8 @@ fn reading_a_tree_takes_a_request_for_each_part() {
     machine.end();
 }
 
-/// Who reads a file ends the request. A worker of the guest's kernel would take two more switches,
-/// for each file.
+/// The task that reads a file ends the request. A worker of the guest's kernel would take two more
+/// switches for each file.
 #[test]
 fn no_worker_ends_what_a_reader_waits_for() {
     let mut machine = machine();

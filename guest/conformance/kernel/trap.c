@@ -116,7 +116,7 @@ static void land(struct regs *regs, struct catch *catch)
 }
 
 /*
- * sti holds interrupts until the instruction behind it has begun: none comes between sti and hlt. A
+ * sti holds interrupts until the instruction after it has begun: none comes between sti and hlt. A
  * processor that forgets to hold them halts after the interrupt, perhaps for ever.
  */
 static void end_halt(struct regs *regs)

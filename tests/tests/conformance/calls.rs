@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Each call of the specification is one that VMI-Linux makes, or one of those that docs/vmi.md
 //! explains in the section of calls that a kernel may do without. A call that is neither has no
-//! user, and nobody can say what it is for.
+//! user and no stated purpose.
 
 use crate::alone;
 use libtest_mimic::{Failed, Trial};
@@ -13,7 +13,7 @@ use std::{fs, io};
 
 /// Where VMI-Linux makes calls.
 const LINUX: [&str; 2] = ["guest/linux/overlay", "guest/linux/patches"];
-/// The section of docs/vmi.md, and the one behind it.
+/// The headings of that section of docs/vmi.md and of the next one.
 const EXPLAINED: (&str, &str) = ("\n## 12. Calls that a kernel may do without\n", "\n## 13. ");
 
 pub fn trials() -> Vec<Trial> {

@@ -277,8 +277,8 @@ impl Folder {
 
     /// Whether nothing comes after a part of a list.
     ///
-    /// The crate's list cannot say so. It passes `.` and `..` to nobody, looks others up, and hides
-    /// the error of that if `.` or `..` came before. So it is asked for as little as fits one of
+    /// The crate's list cannot say so. It leaves out `.` and `..`, looks others up, and hides the
+    /// error of that if `.` or `..` came before. So it is asked for as little as fits one of
     /// these, and what it has passed over shows in the folder's own position. That stays where it
     /// is at the end; some file systems move it there once.
     fn is_last(&self, ctx: &Context, inode: u64, handle: u64, part: &Part) -> bool {
