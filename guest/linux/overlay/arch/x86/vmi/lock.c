@@ -3,7 +3,7 @@
  * Paravirtual spinlocks: a queued spinlock whose holder or predecessor does not run lets the vCPU
  * wait in the layer, and its predecessor kicks it. The first in the queue looks for itself. So an
  * uncontended lock is the same instructions as without this file. A layer that does not know which
- * vCPUs run makes each unlock look for waiters.
+ * vCPUs run, or does not run them itself, makes each unlock look for waiters.
  *
  * /sys/kernel/debug/vmi/locks has statistics, in the manner of those of KVM's and Xen's ticket
  * locks. A write to it resets them.
@@ -163,8 +163,13 @@ void __init vmi_init_locks(void)
 		return;
 	}
 	pv_ops.lock.queued_spin_lock_slowpath = lock_slowpath;
+	/*
+	 * A layer that leaves the kernel its privilege does not run the vCPUs. A yield is advice to
+	 * its host, which may not take it, and an exit. A vCPU that sleeps lets the holder run.
+	 */
 	unlock_kicks = !vmi.lock_yield ||
-		       !(vmi_layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES);
+		       !(vmi_layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES) ||
+		       !(vmi_layer.rom.header.flags & VMI_HEADER_PARAVIRT);
 	if (unlock_kicks) {
 		__pv_init_lock_hash();
 		pv_ops.lock.queued_spin_unlock = PV_CALLEE_SAVE(__pv_queued_spin_unlock);
