@@ -11,6 +11,7 @@
 mod archive;
 mod emulator;
 mod kernel;
+mod standstill;
 
 pub use archive::Archive;
 pub use kernel::{Kernel, MODULES};
@@ -31,7 +32,9 @@ const QEMU: &str = "qemu-system-x86_64";
 const USUAL_BOOT: Duration = Duration::from_secs(4);
 /// The most that any host is given for the boot.
 const LONGEST_BOOT: Duration = Duration::from_secs(180);
-const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable";
+/// The end is for `standstill.rs`.
+const COMMAND_LINE: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable \
+                            unknown_nmi_panic panic_print=0x45";
 
 /// The host. It ends when this is dropped.
 #[derive(Debug)]
@@ -118,7 +121,7 @@ impl Parts {
         let one = emulator::needs_one_cpu().then(|| OneCpu::take_nth(another()));
         let begun = Instant::now();
         let mut child = self
-            .qemu(&kernel.image(), &initrd, &console(&folder))
+            .qemu(&kernel.image(), &initrd, &folder)
             .spawn()
             .unwrap_or_else(|error| panic!("{QEMU}: {error}"));
         drop(one);
@@ -158,7 +161,7 @@ impl Parts {
         host
     }
 
-    fn qemu(&self, kernel: &Path, initrd: &Path, console: &Path) -> Command {
+    fn qemu(&self, kernel: &Path, initrd: &Path, folder: &TempDir) -> Command {
         let mut command = Command::new(QEMU);
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-no-reboot"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
@@ -166,7 +169,11 @@ impl Parts {
         command.args(["-m", &self.memory.to_string()]);
         command
             .arg("-serial")
-            .arg(format!("file:{}", console.display()));
+            .arg(format!("file:{}", console(folder).display()));
+        command.arg("-monitor").arg(format!(
+            "unix:{},server=on,wait=off",
+            monitor(folder).display()
+        ));
         let rate = emulator::counter_khz();
         command.args(["-serial", "stdio", "-append"]);
         command.arg(format!("{COMMAND_LINE} tsc_early_khz={rate}"));
@@ -196,6 +203,10 @@ fn another() -> usize {
 
 fn console(folder: &TempDir) -> PathBuf {
     folder.path().join("console")
+}
+
+fn monitor(folder: &TempDir) -> PathBuf {
+    folder.path().join("monitor")
 }
 
 /// The result of a script.
@@ -277,7 +288,10 @@ impl KvmHost {
                     self.rest.extend(bytes);
                     continue;
                 }
-                Err(RecvTimeoutError::Timeout) => format!("not done in {limit:?}"),
+                Err(RecvTimeoutError::Timeout) => {
+                    let processors = standstill::look(&monitor(&self.folder), self.limit(10));
+                    format!("not done in {limit:?}\n{processors}")
+                }
                 Err(RecvTimeoutError::Disconnected) => "the emulated host has ended".to_string(),
             };
             panic!(

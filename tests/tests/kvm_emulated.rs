@@ -100,6 +100,14 @@ fn linux(host: &mut KvmHost, options: &str, command: &str, seconds: u64) -> (i32
     (reply.code, reply.output)
 }
 
+/// What is known of a host that gives no answer: the registers of its processors, and the stacks.
+#[test]
+#[should_panic(expected = "Kernel panic")]
+#[ignore = "it is for the tests themselves: make test-release"]
+fn a_host_without_an_answer_tells_what_it_does() {
+    Parts::new(2).start().ok("sleep 1000", 1);
+}
+
 /// What stands for hardware in `make test`: local APICs and several vCPUs, XSAVE, virtio, Linux
 /// with devices of a virtual bus, and the choices and refusals that need a host with /dev/kvm.
 #[test]
