@@ -14,7 +14,7 @@ if [ "$planted" != "$listed" ]; then
 	printf '%s\n%s\n' "$planted" "$listed" | sort | uniq -u >&2
 	exit 1
 fi
-layers='(native|native-stats|kvm|process|process-stats)'
+layers='(native|native-stats|kvm|kvm/qemu|process|process-stats)'
 test='[a-z0-9_.]+'
 if grep -vE '^(#.*|)$' faults.txt |
 	grep -vE "^[A-Z][A-Z0-9_]* $layers [1-9][0-9]* $test( $test)?\$" >&2; then

@@ -63,6 +63,14 @@ static inline void cpu_set_cr3(u64 value)
 	__asm__ volatile("movq %0, %%cr3" : : "r"(value) : "memory");
 }
 
+static inline u16 cpu_cs(void)
+{
+	u16 value;
+
+	__asm__("movw %%cs, %0" : "=r"(value));
+	return value;
+}
+
 static inline u64 cpu_cr4(void)
 {
 	u64 value;

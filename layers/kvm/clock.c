@@ -130,6 +130,8 @@ u64 native_tsc_at(u64 ns)
 		return U64_MAX;
 	clock_copy(&kvm_self()->clock, &copy);
 	left = at > copy.ns ? at - copy.ns : 0;
+	if (FAULT(ALARM_OF_HOST_TIME))
+		left += kvm.start_ns;
 	if (copy.shift < 0) {
 		ticks = counter_ticks(left, copy.mul, SHIFT, U64_MAX >> -copy.shift >> 1);
 		ticks <<= -copy.shift;

@@ -111,7 +111,7 @@ int kvm_core_init(struct vmi_init *init)
 	int error = native_init_check(init);
 	u64 hz = init->tsc_hz, wall;
 
-	if (error)
+	if (error && !(FAULT(INIT_AGAIN) && error == -VMI_EBUSY))
 		return error;
 	native_init_keep(init);
 	find_features();
@@ -144,13 +144,16 @@ s64 kvm_core_version(u32 id)
 
 	if (version < 0 || !offered)
 		return version;
+	if (FAULT(VERSION_WITHOUT_FEATURES))
+		return (u32)version;
 	return (s64)((u64)offered->features << 32 | (u32)version);
 }
 
 int kvm_core_reboot(u32 mode)
 {
 	/* What starts next may not know of what is shared. The other vCPUs get an INIT. */
-	if (native.ready && (mode == VMI_REBOOT_SOFT || mode == VMI_REBOOT_HARD))
+	if (native.ready && (mode == VMI_REBOOT_SOFT || mode == VMI_REBOOT_HARD) &&
+	    !FAULT(REBOOT_KEEPS_SHARED))
 		kvm_unshare();
 	return native_core_reboot(mode);
 }

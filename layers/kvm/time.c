@@ -68,6 +68,8 @@ static void page_write(struct kvm_percpu *self)
 	page->flags = now.flags & KVM_CLOCK_STABLE ? 1 : 0;
 	page->tsc = now.tsc;
 	page->real_ns = now.ns > kvm.start_ns ? now.ns - kvm.start_ns : 0;
+	if (FAULT(CLOCK_PAGE_HOST_TIME))
+		page->real_ns = now.ns;
 	page->wall_ns = wall.start;
 	page->mult = now.mul;
 	page->shift = (u32)(32 - now.shift);

@@ -54,7 +54,7 @@ void kvm_cpu_stop(void)
 		for (u32 vcpu = 0; vcpu < native.vcpu_count; vcpu++) {
 			struct kvm_percpu *self = kvm_other(vcpu);
 
-			if (self && kvm_apic_id(vcpu) == id)
+			if (self && kvm_apic_id(vcpu) == id && !FAULT(STOP_IS_UNSEEN))
 				WRITE_ONCE(self->run.state, VMI_RUN_OFF);
 		}
 	}
@@ -68,7 +68,8 @@ void native_forget_more(struct native_percpu *data)
 
 	WRITE_ONCE(other->shared, 0);
 	WRITE_ONCE(other->waiting, 0);
-	WRITE_ONCE(other->run.state, VMI_RUN_OFF);
+	if (!FAULT(INIT_IS_UNSEEN))
+		WRITE_ONCE(other->run.state, VMI_RUN_OFF);
 	WRITE_ONCE(other->run.preempted, 0);
 	/* The host has stopped to keep this. */
 	WRITE_ONCE(other->steal.preempted, 0);

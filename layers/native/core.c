@@ -22,9 +22,6 @@ struct native_state native;
 
 int native_core_probe(void)
 {
-	u16 cs;
-
-	__asm__("movw %%cs, %0" : "=r"(cs));
 #if FAULT(PROBE_ONCE)
 	static bool probed;
 
@@ -32,7 +29,7 @@ int native_core_probe(void)
 		return -VMI_ENODEV;
 	probed = native.ready;
 #endif
-	return cs & 3 ? -VMI_ENODEV : 0;
+	return cpu_cs() & 3 ? -VMI_ENODEV : 0;
 }
 
 static bool aligned(u64 address, u64 alignment)

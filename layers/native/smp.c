@@ -118,10 +118,10 @@ int native_smp_set_ap_state(u32 vcpu, const struct vmi_ap_state *state)
 	gdtr = (struct vmi_table_register){ .limit = state->gdt_limit, .base = state->gdt_base };
 	idtr = (struct vmi_table_register){ .limit = state->idt_limit, .base = state->idt_base };
 	frame[0] = state->rip;
-	frame[1] = state->cs;
+	frame[1] = FAULT(AP_FORGETS_CS) ? cpu_cs() : state->cs;
 	frame[2] = FAULT(AP_FORGETS_RFLAGS) ? RFLAGS_FIXED : state->rflags | RFLAGS_FIXED;
 	frame[3] = state->gpr[4]; /* rsp */
-	frame[4] = state->ss;
+	frame[4] = FAULT(AP_FORGETS_SS) ? 0 : state->ss;
 
 	if (FAULT(AP_STATE_AT_ONCE))
 		forget_vcpu(other);

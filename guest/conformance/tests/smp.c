@@ -265,6 +265,30 @@ TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 	back_to_work();
 }
 
+/* Others see that it is stopped, and that nobody has taken its processor. */
+TEST(ap_stop_seen, "lock.run_state.stopped", 2, 0, LOCK_RUN_STATE, CPU_STOP)
+{
+	struct vmi_ap_state state = probe_state();
+	const struct vmi_run_state *other;
+	u32 stopped;
+	int preempted;
+	u64 start;
+
+	if (!(layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES))
+		test_skip("needs VMI_LOCK_RUN_STATES");
+	other = (const struct vmi_run_state *)vmi.lock_run_state(1);
+	start_probe(&state);
+	start = now();
+	while ((stopped = READ_ONCE(other->state)) != VMI_RUN_OFF &&
+	       now() - start < patient(NS_PER_S))
+		pause();
+	preempted = vmi.lock_preempted(1);
+	back_to_work();
+	CHECK_EQ(stopped, VMI_RUN_OFF);
+	CHECK(!preempted);
+	WAIT_UNTIL(READ_ONCE(other->state) != VMI_RUN_OFF);
+}
+
 static void take_interrupts(void *argument)
 {
 	(void)argument;

@@ -103,7 +103,8 @@ noreturn void vcpu_stop(struct vcpu *v)
 	lock_take(&shared->spaces);
 	proc_at(v->s.proc)->loaded &= ~(1ULL << v->number);
 	v->s.state = PHV_VCPU_OFF;
-	v->run.state = VMI_RUN_OFF;
+	if (!FAULT(STOP_STAYS_ON))
+		v->run.state = VMI_RUN_OFF;
 	if (FAULT(STOP_FORGETS_KICK))
 		v->s.kick = 0;
 	__atomic_fetch_and(&v->s.pending, ~(u32)PHV_PENDING_STOP, __ATOMIC_SEQ_CST);
