@@ -120,6 +120,15 @@ impl Layer {
     }
 }
 
+/// The hook of these tests itself.
+#[test]
+fn a_layer_that_is_missing_is_named() {
+    let mut command = vm::command_with_hooks(["--plant-layer", "/no/such/layer"]);
+    let run = program::finish(command.args(["--", "true"]));
+    let line = "paravane: cannot read layer /no/such/layer: No such file or directory (os error 2)";
+    assert_eq!((run.code, run.stderr.trim_end()), (2, line), "{run:?}");
+}
+
 /// Layer data that have no room in the kernel's image: RAM has them, for each vCPU.
 #[test]
 fn large_layer_data() {

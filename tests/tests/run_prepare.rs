@@ -10,11 +10,16 @@
 use paravane_tests::linux;
 use paravane_tests::program::{self, Run};
 use paravane_tests::user::User;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -162,5 +167,59 @@ fn others_do_not_wait_for_what_is_made_ready() {
             assert_eq!(user.ok(&["logs", "one"]), "here\n");
             user.ok(&["rm", "one"]);
         }
+    }
+}
+
+/// A kernel's file is opened once, also by `auto`, which looks at it to choose a hypervisor.
+#[test]
+fn a_kernel_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody else opens this one.
+    let kernel = folder.path().join("vmlinux");
+    fs::copy(linux::kernel(), &kernel).unwrap();
+    let opens = Opens::of(&kernel);
+    let mut command = program::command();
+    command.args(["run", "--hypervisor", "auto", "--kernel"]);
+    let run = program::finish(command.arg(&kernel).args(["--", "echo", "here"]));
+    assert_eq!((run.code, run.stdout.trim_end()), (0, "here"), "{run:?}");
+    assert_eq!(opens.count(), 1);
+}
+
+/// Counts how often a file is opened. A thread takes each event at once: two that are alike and wait
+/// would be one.
+struct Opens {
+    inotify: Arc<OwnedFd>,
+    watch: i32,
+    count: JoinHandle<usize>,
+}
+
+impl Opens {
+    fn of(file: &Path) -> Self {
+        let inotify = Arc::new(inotify::init(CreateFlags::empty()).unwrap());
+        let interest = WatchFlags::OPEN | WatchFlags::CLOSE;
+        let watch = inotify::add_watch(&*inotify, file, interest).unwrap();
+        let events = Arc::clone(&inotify);
+        let count = std::thread::spawn(move || {
+            let mut bytes = [MaybeUninit::uninit(); 4096];
+            let mut events = inotify::Reader::new(&*events, &mut bytes);
+            let mut count = 0;
+            loop {
+                let event = events.next().unwrap().events();
+                count += usize::from(event.contains(ReadFlags::OPEN));
+                if event.contains(ReadFlags::IGNORED) {
+                    return count;
+                }
+            }
+        });
+        Opens {
+            inotify,
+            watch,
+            count,
+        }
+    }
+
+    fn count(self) -> usize {
+        inotify::remove_watch(&*self.inotify, self.watch).unwrap();
+        self.count.join().unwrap()
     }
 }

@@ -70,9 +70,6 @@ pub enum BootImageError {
 }
 
 impl BootImage {
-    /// Bytes of a file by which the format is told.
-    pub const START: u64 = 0x206;
-
     /// Whether a file has this format.
     pub fn is_one(file: &[u8]) -> bool {
         file.get(MAGIC..MAGIC + 4) == Some(b"HdrS")

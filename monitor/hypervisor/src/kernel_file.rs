@@ -7,6 +7,7 @@ use crate::executable::Executable;
 use anyhow::{Context, bail};
 use memmap2::Mmap;
 use paravane_user_io::files;
+use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 
@@ -35,8 +36,8 @@ pub enum Format {
 pub enum Bytes {
     /// Part of this program.
     BuiltIn(&'static [u8]),
-    /// A mapped file.
-    Mapped(Mmap),
+    /// A mapped file, which stays open: whoever needs more of it reads the same one.
+    Mapped(Mmap, File),
 }
 
 impl Deref for Bytes {
@@ -45,7 +46,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Bytes::BuiltIn(bytes) => bytes,
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped(map, _) => map,
         }
     }
 }
@@ -57,10 +58,7 @@ impl KernelFile {
     /// The file cannot be read, or no machine can boot it.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         let (name, bytes) = match file {
-            Some(path) => (
-                path.display().to_string(),
-                Bytes::Mapped(map(path, "guest")?),
-            ),
+            Some(path) => (path.display().to_string(), map(path, "guest")?),
             None => (
                 "built-in guest".to_string(),
                 Bytes::BuiltIn(paravane_blobs::CONFORMANCE_GUEST),
@@ -89,6 +87,14 @@ impl KernelFile {
         }
     }
 
+    /// The open file, which nothing has read yet; `None`: it is part of this program.
+    pub fn file(&self) -> Option<&File> {
+        match &self.bytes {
+            Bytes::BuiltIn(_) => None,
+            Bytes::Mapped(_, file) => Some(file),
+        }
+    }
+
     /// What the headers and notes of an ELF file say.
     ///
     /// # Errors
@@ -106,11 +112,13 @@ impl KernelFile {
 }
 
 /// Maps a regular file. Reading a kernel of 64 MB instead took a tenth of the time of its boot.
-fn map(path: &Path, what: &str) -> anyhow::Result<Mmap> {
+fn map(path: &Path, what: &str) -> anyhow::Result<Bytes> {
     let file = files::open(path, what)?;
     // SAFETY: the file belongs to the user. It is read while the machine is prepared, and what is
     // made of it is checked in copies (segments) or used once (relocations, notes). A program that
     // writes to the file meanwhile gets a damaged or refused kernel. One that truncates it ends
     // this process, before any guest runs.
-    unsafe { Mmap::map(&file) }.with_context(|| format!("cannot read {what} {}", path.display()))
+    let map = unsafe { Mmap::map(&file) }
+        .with_context(|| format!("cannot read {what} {}", path.display()))?;
+    Ok(Bytes::Mapped(map, file))
 }

@@ -7,11 +7,10 @@ use paravane_hypervisor::kvm::{
     self,
     speed::{self, Speed},
 };
-use paravane_hypervisor::{BootImage, Format, KernelFile};
+use paravane_hypervisor::{Format, KernelFile};
 use paravane_user_io::files;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A back end, and why it was chosen.
@@ -45,12 +44,12 @@ impl Choice {
     }
 }
 
-/// Chooses the back end of a machine.
+/// Chooses the back end of a machine. `kernel`: what --kernel names.
 ///
 /// # Errors
 /// KVM is asked for, and it cannot be used, or lacks what another option asks for.
-pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
-    let (kvm, processes) = (only_kvm(spec), only_processes(spec));
+pub fn choose(spec: &Spec, kernel: Option<&KernelFile>) -> anyhow::Result<Choice> {
+    let (kvm, processes) = (only_kvm(spec, kernel), only_processes(spec));
     match (spec.hypervisor, kvm, processes) {
         (Hypervisor::Auto | Hypervisor::Kvm, Some(what), Some(option)) => {
             bail!("{option} does not work with {what}: leave one of them out")
@@ -74,31 +73,15 @@ pub fn choose(spec: &Spec) -> anyhow::Result<Choice> {
 const LAYER: &str = "--layer";
 
 /// What only machines on KVM have. Such a kernel on processes is refused by those that load it.
-fn only_kvm(spec: &Spec) -> Option<&'static str> {
+fn only_kvm(spec: &Spec, kernel: Option<&KernelFile>) -> Option<&'static str> {
     if spec.layer.is_some() {
         return Some(LAYER);
     }
-    spec.kernel.as_deref().and_then(kernel_for_kvm)
-}
-
-/// The kind of a kernel that only KVM starts. A file that cannot be read is reported by those that
-/// use it.
-fn kernel_for_kvm(path: &Path) -> Option<&'static str> {
-    if is_boot_image(path) {
-        return Some("a bzImage");
-    }
-    match KernelFile::load(Some(path)).ok()?.format {
+    match &kernel?.format {
+        Format::BootImage(_) => Some("a bzImage"),
         Format::Elf(elf) if elf.vmi_entry.is_none() => Some("a kernel without a VMI note"),
-        _ => None,
+        Format::Elf(_) => None,
     }
-}
-
-/// Whether a file is a bzImage.
-fn is_boot_image(path: &Path) -> bool {
-    let mut start = Vec::new();
-    let file = fs::File::open(path);
-    file.and_then(|file| file.take(BootImage::START).read_to_end(&mut start))
-        .is_ok_and(|_| BootImage::is_one(&start))
 }
 
 /// An option that only machines of processes have.
@@ -273,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_layer_is_refused_with_processes() {
-        let error = choose(&with_layer(Hypervisor::Process)).unwrap_err();
+        let error = choose(&with_layer(Hypervisor::Process), None).unwrap_err();
         assert_eq!(
             error.to_string(),
             "--layer does not work with --hypervisor process: use --hypervisor kvm"
@@ -285,7 +268,7 @@ mod tests {
         for hypervisor in [Hypervisor::Auto, Hypervisor::Kvm] {
             let mut spec = with_layer(hypervisor);
             spec.spaces = Some(20);
-            let error = choose(&spec).unwrap_err();
+            let error = choose(&spec, None).unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "--spaces does not work with --layer: leave one of them out"
@@ -309,17 +292,19 @@ mod tests {
         );
     }
 
+    /// The built-in guest has a VMI note.
     #[test]
-    fn a_boot_image_is_told_by_its_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("vmlinuz");
-        assert!(!is_boot_image(&path));
-        let mut file = vec![0; 0x300];
-        fs::write(&path, &file).unwrap();
-        assert!(!is_boot_image(&path));
-        file[0x202..0x206].copy_from_slice(b"HdrS");
-        fs::write(&path, &file).unwrap();
-        assert!(is_boot_image(&path));
+    fn a_kernel_that_only_kvm_starts_is_told() {
+        let mut kernel = KernelFile::load(None).unwrap();
+        let mut spec = with_layer(Hypervisor::Auto);
+        spec.layer = None;
+        assert_eq!(only_kvm(&spec, None), None);
+        assert_eq!(only_kvm(&spec, Some(&kernel)), None);
+        if let Format::Elf(elf) = &mut kernel.format {
+            elf.vmi_entry = None;
+        }
+        let expected = Some("a kernel without a VMI note");
+        assert_eq!(only_kvm(&spec, Some(&kernel)), expected);
     }
 
     #[test]

@@ -133,15 +133,25 @@ impl SymbolFile {
 }
 
 impl Machine {
-    /// Reads and checks the files that the options name.
-    pub fn prepare(spec: &Spec, choice: Choice, verbose: bool) -> anyhow::Result<Self> {
+    /// Reads and checks the files that the options name. `kernel`: that of --kernel, which was
+    /// looked at to make the choice.
+    pub fn prepare(
+        spec: &Spec,
+        kernel: Option<KernelFile>,
+        choice: Choice,
+        verbose: bool,
+    ) -> anyhow::Result<Self> {
         let path = match &spec.kernel {
             Some(path) => path.clone(),
             None => kernel::locate_or_build()?.vmlinux,
         };
-        let kernel = KernelFile::load(Some(&path))?;
+        let kernel = match kernel {
+            Some(kernel) => kernel,
+            None => KernelFile::load(Some(&path))?,
+        };
+        let file = kernel.file().map(File::try_clone).transpose()?;
         let symbols = SymbolFile {
-            file: File::open(&path).with_context(|| path.display().to_string())?,
+            file: file.context("a kernel without a file")?,
             // A damaged file is reported by its first user, the hypervisor.
             build_id: elf::build_id_of(&kernel.bytes).ok().flatten(),
         };

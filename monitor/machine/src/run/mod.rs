@@ -31,6 +31,7 @@ use launch::Machine;
 use network::NetworkReport;
 use paravane_agent_protocol::Exec;
 use paravane_gdb::Address;
+use paravane_hypervisor::KernelFile;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::stderr::say;
@@ -50,9 +51,12 @@ pub fn run(
     background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
-    // before that, so that `stop`, `exec` and `stat` answer at once.
-    let choice = choice::choose(spec)?;
+    let kernel = spec
+        .kernel
+        .as_deref()
+        .map(|path| KernelFile::load(Some(path)));
+    let kernel = kernel.transpose()?;
+    let choice = choice::choose(spec, kernel.as_ref())?;
     if verbose {
         say(&format!(
             "paravane: hypervisor {}: {}\n",
@@ -60,7 +64,9 @@ pub fn run(
         ));
     }
     let patient = gdb.is_some() || choice.slow;
-    let machine = Machine::prepare(spec, choice, verbose)?;
+    // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
+    // before that, so that `stop`, `exec` and `stat` answer at once.
+    let machine = Machine::prepare(spec, kernel, choice, verbose)?;
     let (_hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),

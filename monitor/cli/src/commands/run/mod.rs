@@ -24,7 +24,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     }
     #[cfg(feature = "test-hooks")]
     if let Some(file) = &args.plant_layer {
-        machine::plant_layer(std::fs::read(file)?);
+        machine::plant_layer(paravane_user_io::files::read(file, "layer")?);
     }
     #[cfg(feature = "test-hooks")]
     if let Some(seconds) = args.step_wall_clock {
