@@ -19,20 +19,42 @@ build | run | conformance | test | release | peers) ;;
 *) die "usage: setup.sh build|run|conformance|test|release|peers" ;;
 esac
 
-# What a first build puts on the disk, in GB: objects, Linux's source and its objects, crates.
+# What a first build puts on disks, in GB: objects into the target folder, Linux's source and its
+# objects into the user's cache.
 case $purpose in
-build) gigabytes=2 ;;
-run) gigabytes=5 ;;
-*) gigabytes=9 ;;
+build) objects=2 linux=0 ;;
+run) objects=2 linux=3 ;;
+*) objects=6 linux=3 ;;
 esac
 
-# check_room: a first build that would fill the disk is refused.
-check_room() {
+# existing FOLDER: the folder that it will be in.
+existing() {
+	local folder=$1
+	while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
+	printf '%s\n' "$folder"
+}
+
+# check_disk FOLDER GIGABYTES: refuses what would fill its disk.
+check_disk() {
 	local free
-	[ ! -e "${CARGO_TARGET_DIR:-$root/target}" ] || return 0
-	free=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1000000) }')
-	[ "$free" -ge "$gigabytes" ] ||
-		die "$root: a first build takes $gigabytes GB, and $free GB are free: make room"
+	free=$(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1000000) }')
+	[ "$free" -ge "$2" ] ||
+		die "$1: a first build takes $2 GB, and $free GB are free: make room"
+}
+
+# check_room: a first build that would fill a disk is refused.
+check_room() {
+	local target=${CARGO_TARGET_DIR:-$root/target} cache=${tools%/*}/kernel
+	[ ! -e "$target" ] || objects=0
+	[ ! -e "$cache" ] || linux=0
+	target=$(existing "$target")
+	cache=$(existing "$cache")
+	if [ "$(stat -c %d "$target")" = "$(stat -c %d "$cache")" ]; then
+		check_disk "$target" $((objects + linux))
+	else
+		check_disk "$target" "$objects"
+		check_disk "$cache" "$linux"
+	fi
 }
 
 # rust_is_new: is cargo there, and new enough?

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `make test` makes of a failure: scripts/failed.sh, with a cargo of the test's own. And a
-//! first build that would fill the disk: scripts/setup.sh, with a df of the test's own.
+//! first build that would fill a disk: scripts/setup.sh, with disks of the test's own.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -8,6 +8,7 @@ use paravane_tests::program::Run;
 use paravane_tests::source_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 /// What cargo prints of two programs with a failure each.
@@ -100,37 +101,60 @@ fn a_program_without_a_result_is_seen() {
     assert_eq!(script(&died, judge).stdout, "some\n");
 }
 
-/// A first build is refused where it would fill the disk, in a line; a later one is not.
+/// Programs in place of the system's: each prints by a script what a test needs.
+fn in_place_of_system(folder: &Path, programs: &[(&str, &str)]) -> String {
+    for (name, script) in programs {
+        let file = folder.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
+/// A first build is refused where it would fill a disk, in a line; a later one is not.
 #[test]
 fn a_full_disk_is_told_before_the_first_build() {
     let folder = tempfile::tempdir().unwrap();
-    let df = folder.path().join("df");
-    let said = "#!/bin/sh\necho 'Filesystem 1024-blocks Used Available Capacity Mounted on'\n\
-                echo '/dev/vda 1000 500 8900000 50% /'\n";
-    fs::write(&df, said).unwrap();
-    fs::set_permissions(&df, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!(
-        "{}:{}",
-        folder.path().display(),
-        std::env::var("PATH").unwrap()
-    );
-    let setup = |purpose, target: &str| {
+    let folder = folder.path();
+    for place in ["bin", "a/made", "b/paravane/kernel", "c"] {
+        fs::create_dir_all(folder.join(place)).unwrap();
+    }
+    // Disk a has 8.9 GB, all others have 2.9 GB.
+    let df = "echo 'Filesystem 1024-blocks Used Available Capacity Mounted on'\n\
+              case $2 in */a) free=8900000 ;; *) free=2900000 ;; esac\n\
+              echo \"/dev/vda 1000 500 $free 50% /\"";
+    let setup = |disks: &str, purpose: &str, target: &str, cache: &str| {
+        let programs = [("df", df), ("stat", disks)];
+        let path = in_place_of_system(&folder.join("bin"), &programs);
         let mut command = Command::new(source_root().join("scripts/setup.sh"));
         command
             .arg(purpose)
-            .env("PATH", &path)
-            .env("CARGO_TARGET_DIR", folder.path().join(target));
-        Run::of(&command.output().unwrap())
+            .env("PATH", path)
+            .env("CARGO_TARGET_DIR", folder.join(target))
+            .env("XDG_CACHE_HOME", folder.join(cache));
+        let run = Run::of(&command.output().unwrap());
+        assert_eq!(run.stdout, "", "{run:?}");
+        (run.code, run.stderr)
     };
-    let run = setup("test", "none");
-    assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
-    let line = format!(
-        "error: {}: a first build takes 9 GB, and 8 GB are free: make room\n",
-        source_root().display()
-    );
-    assert_eq!(run.stderr, line);
-    for (purpose, target) in [("build", "none"), ("build", "")] {
-        let run = setup(purpose, target);
-        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
-    }
+    let refusal = |place: &str, takes: u32, free: u32| {
+        let place = folder.join(place);
+        let place = place.display();
+        let line = format!(
+            "error: {place}: a first build takes {takes} GB, and {free} GB are free: make room\n"
+        );
+        (1, line)
+    };
+    let (one, two) = ("echo 1", "echo \"$3\"");
+    // All on one disk.
+    assert_eq!(setup(one, "test", "a/none", "a"), refusal("a", 9, 8));
+    assert_eq!(setup(one, "test", "c/none", "b"), refusal("c", 6, 2));
+    // Linux on another.
+    assert_eq!(setup(two, "test", "a/none", "c"), refusal("c", 3, 2));
+    assert_eq!(setup(two, "test", "c/none", "a"), refusal("c", 6, 2));
+    assert_eq!(setup(two, "run", "a/made", "c"), refusal("c", 3, 2));
+    // Nothing more is needed, or there is room for it.
+    let good = (0, String::new());
+    assert_eq!(setup(one, "build", "c/none", "c"), good);
+    assert_eq!(setup(two, "build", "a/none", "c"), good);
+    assert_eq!(setup(two, "build", "a/made", "b"), good);
 }
