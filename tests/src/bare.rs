@@ -2,7 +2,7 @@
 //! Linux on an emulated bare machine, with `tests/guest/outsider` as the first process. It prints
 //! what the kernel says of the layer that it has found.
 
-#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use crate::program::{self, Run};
 use crate::{linux, source_root};
@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// What the kernel prints when something is wrong.
@@ -27,11 +28,17 @@ pub fn root(folder: &TempDir) -> Vec<u8> {
     linux::initial_root(&fs::read(&program).unwrap())
 }
 
+/// The time for a boot, which takes some seconds where nothing else runs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The lines that a failure shows of a boot that has stood still.
+const LAST: usize = 20;
+
 /// Boots until that process is done. `smp` and `more` are options of QEMU.
 ///
-/// # Panics
-/// When the process is never done.
-pub fn boot_with(smp: &str, kernel: &Path, root: &Path, more: &[&OsStr]) -> Run {
+/// # Errors
+/// The process is never done: how the machine ended, and the last lines of its console.
+pub fn boot_with(smp: &str, kernel: &Path, root: &Path, more: &[&OsStr]) -> Result<Run, String> {
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi"]);
     qemu.args(["-cpu", "max", "-m", "512", "-smp", smp, "-display", "none"]);
@@ -39,17 +46,32 @@ pub fn boot_with(smp: &str, kernel: &Path, root: &Path, more: &[&OsStr]) -> Run 
     qemu.args(["-no-user-config", "-no-reboot", "-append"]);
     qemu.arg("console=ttyS0 quiet panic=-1");
     qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(root);
-    let mut run = program::finish(qemu.args(more));
+    let ended = program::finish_within(qemu.args(more), LIMIT);
+    let how = match &ended {
+        Ok(run) => format!("has ended with exit code {}", run.code),
+        Err(_) => format!("is not done in {LIMIT:?}"),
+    };
+    let mut run = ended.unwrap_or_else(|run| run);
     run.stdout = run.stdout.replace('\r', "");
-    assert!(run.stdout.contains("\ndone\n"), "{run:?}");
-    run
+    if run.stdout.contains("\ndone\n") {
+        return Ok(run);
+    }
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST)..].join("\n");
+    Err(format!(
+        "the machine {how}; its console:\n{last}\n{}",
+        run.stderr
+    ))
 }
 
 /// Boots a kernel with a ROM.
 ///
-/// # Panics
+/// # Errors
 /// As [`boot_with`].
-pub fn boot(folder: &TempDir, kernel: &Path, rom: &Path, smp: &str) -> Run {
+///
+/// # Panics
+/// As [`root`].
+pub fn boot(folder: &TempDir, kernel: &Path, rom: &Path, smp: &str) -> Result<Run, String> {
     let path: PathBuf = folder.path().join("root");
     fs::write(&path, root(folder)).unwrap();
     boot_with(
@@ -63,9 +85,10 @@ pub fn boot(folder: &TempDir, kernel: &Path, rom: &Path, smp: &str) -> Run {
 /// Boots the built kernel with a ROM.
 ///
 /// # Panics
-/// As [`boot_with`].
+/// When the process is never done.
 pub fn boot_linux(folder: &TempDir, rom: &Path, smp: &str) -> Run {
-    boot(folder, &linux::kernel().with_file_name("bzImage"), rom, smp)
+    let kernel = linux::kernel().with_file_name("bzImage");
+    boot(folder, &kernel, rom, smp).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// The ROM of the layer `tests/outsider`.

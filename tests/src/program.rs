@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the `paravane` program.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// The program. Builds it if it is not up to date.
 ///
@@ -192,7 +194,7 @@ fn prepared(program: &Path) -> Command {
         .env("RUST_BACKTRACE", "1")
         // Also where KVM is fast: most tests are about machines of processes.
         .env("PARAVANE_HYPERVISOR", "process")
-        .stdin(std::process::Stdio::null());
+        .stdin(Stdio::null());
     command
 }
 
@@ -213,4 +215,53 @@ pub fn finish(command: &mut Command) -> Run {
         Ok(output) => Run::of(&output),
         Err(error) => fail(&format!("{command:?} cannot be run: {error}")),
     }
+}
+
+/// Runs a prepared command that must end within `limit`: what it has said by then is of use when it
+/// does not, which is the error.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn finish_within(command: &mut Command, limit: Duration) -> Result<Run, Run> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let started = command.spawn();
+    let child = started.unwrap_or_else(|e| fail(&format!("{command:?} cannot be run: {e}")));
+    let mut child = Ends(child);
+    let stdout = collect(child.0.stdout.take());
+    let stderr = collect(child.0.stderr.take());
+    let begun = Instant::now();
+    let status = loop {
+        match child.0.try_wait() {
+            Ok(None) if begun.elapsed() < limit => thread::sleep(Duration::from_millis(20)),
+            Ok(status) => break status,
+            Err(error) => fail(&format!("{command:?}: {error}")),
+        }
+    };
+    // Its end closes the pipes, unless a process of its own lives on.
+    drop(child);
+    let text = |thread: JoinHandle<Vec<u8>>| {
+        let bytes = thread.join().unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let run = Run {
+        code: status.and_then(|status| status.code()).unwrap_or(-1),
+        stdout: text(stdout),
+        stderr: text(stderr),
+    };
+    if status.is_some() { Ok(run) } else { Err(run) }
+}
+
+/// Reads a pipe to its end.
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What has come before an error is kept.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
 }

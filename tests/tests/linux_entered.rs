@@ -2,7 +2,7 @@
 //! Linux that a hypervisor enters with the image in the upper half: the layer that it hands over,
 //! or the one in an option ROM.
 
-#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_abi::HEADER_IN_PLACE;
 use paravane_tests::bare::{TROUBLE, boot_with, calls, make, outsider, root};
@@ -31,6 +31,7 @@ fn entered(folder: &TempDir, smp: &str, layer: &[u8], more: &[&OsStr]) -> Run {
     let path = folder.path().join("files");
     fs::write(&path, files).unwrap();
     let run = boot_with(smp, &folder.path().join("entry.elf"), &path, more);
+    let run = run.unwrap_or_else(|why| panic!("{why}"));
     assert!(
         run.stdout.contains("log VMI: entered by a hypervisor\n"),
         "{run:?}"

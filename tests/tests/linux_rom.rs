@@ -2,12 +2,12 @@
 //! Linux on bare metal with the native layers in an option ROM, whose records a test changes: each
 //! is obeyed by itself, and what a layer offers is used.
 
-#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_abi::{LOCK_RUN_STATES, RELOC_CALL, RELOC_NOP};
-use paravane_tests::bare::{TROUBLE, boot_linux, calls};
+use paravane_tests::bare::{TROUBLE, boot, calls};
 use paravane_tests::program::Run;
-use paravane_tests::rom;
+use paravane_tests::{linux, rom};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -29,14 +29,27 @@ const SITES: [&str; 14] = [
     "mmu.invalidate_page",
 ];
 
+/// Boots Linux with this layer in the ROM, which it takes without trouble. `what` is special about
+/// the layer.
+fn booted(layer: &[u8], cpus: &str, what: &str) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("layer.rom");
+    fs::write(&file, layer).unwrap();
+    let kernel = linux::kernel().with_file_name("bzImage");
+    let run = boot(&folder, &kernel, &file, cpus);
+    let run = run.unwrap_or_else(|why| panic!("{what}: {why}"));
+    for bad in TROUBLE {
+        assert!(!run.stdout.contains(bad), "{what}: {bad}: {run:?}");
+    }
+    let taken = run.stdout.contains("log VMI: layer native");
+    assert!(taken, "{what}: {run:?}");
+    run
+}
+
 /// The native layer leaves every site the instruction that it is without a layer.
 #[test]
 fn the_native_layer_changes_no_site() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("native.rom");
-    fs::write(&file, paravane_blobs::NATIVE_ROM).unwrap();
-    let run = boot_linux(&folder, &file, "2");
-    assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+    let run = booted(paravane_blobs::NATIVE_ROM, "2", "native");
     // Its records say that the kernel's own clock and timers are as good.
     assert!(run.stdout.contains("\ndevice lapic"), "{run:?}");
     assert!(!run.stdout.contains("\nsource vmi\n"), "{run:?}");
@@ -61,18 +74,13 @@ fn the_native_layer_changes_no_site() {
 #[test]
 #[ignore = "minutes: make test-release"]
 fn linux_obeys_one_record_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("one.rom");
     let called = SITES.map(|call| (call, RELOC_CALL, "call"));
     let erased = ["cpu.io_delay", "cpu.wbinvd"].map(|call| (call, RELOC_NOP, "nop"));
     for (call, record, word) in called.into_iter().chain(erased) {
         let at = rom::call(paravane_blobs::NATIVE_ROM, call) + rom::RELOC;
         let record = [u8::try_from(record).unwrap()];
-        fs::write(&file, rom::with(paravane_blobs::NATIVE_ROM, at, &record)).unwrap();
-        let run = boot_linux(&folder, &file, "1");
-        for bad in TROUBLE {
-            assert!(!run.stdout.contains(bad), "{call} {word}: {bad}: {run:?}");
-        }
+        let layer = rom::with(paravane_blobs::NATIVE_ROM, at, &record);
+        let run = booted(&layer, "1", &format!("{call} {word}"));
         let calls = calls(&run.stdout);
         assert_eq!(calls.len(), SITES.len(), "{call} {word}: {run:?}");
         for (other, (is, sites)) in calls {
@@ -92,9 +100,7 @@ fn linux_obeys_one_record_alone() {
 /// the other. It need not be entered by a hypervisor for that.
 #[test]
 fn linux_waits_for_locks_in_a_layer_of_a_rom() {
-    let folder = tempfile::tempdir().unwrap();
     let native = paravane_blobs::NATIVE_ROM;
-    let file = folder.path().join("locks.rom");
     let record = [u8::try_from(RELOC_CALL).unwrap()];
     let wait = rom::with(native, rom::call(native, "lock.wait") + rom::RELOC, &record);
     let states = LOCK_RUN_STATES.to_le_bytes();
@@ -103,13 +109,8 @@ fn linux_waits_for_locks_in_a_layer_of_a_rom() {
         let lines = run.stdout.lines().filter(|line| line.starts_with(word));
         lines.map(String::from).collect::<Vec<_>>()
     };
-    for (image, states) in [(rom::with(&wait, at, &states), true), (wait, false)] {
-        fs::write(&file, image).unwrap();
-        let run = boot_linux(&folder, &file, "2");
-        for word in TROUBLE {
-            assert!(!run.stdout.contains(word), "{word}: {run:?}");
-        }
-        assert!(run.stdout.contains("log VMI: layer native 1."), "{run:?}");
+    for (layer, states) in [(rom::with(&wait, at, &states), true), (wait, false)] {
+        let run = booted(&layer, "2", &format!("lock.wait, run states {states}"));
         let locks = begin(&run, "lock taken_slow ");
         assert_eq!(locks.len(), 1, "{run:?}");
         println!("{locks:?}");
@@ -136,10 +137,7 @@ fn stats<'a>(text: &'a str, word: &str) -> BTreeMap<&'a str, [u64; 3]> {
 /// native-stats from within Linux: counts, cycles, histograms, and their reset.
 #[test]
 fn linux_shows_what_a_layer_has_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("native-stats.rom");
-    fs::write(&file, paravane_blobs::NATIVE_STATS_ROM).unwrap();
-    let run = boot_linux(&folder, &file, "2");
+    let run = booted(paravane_blobs::NATIVE_STATS_ROM, "2", "native-stats");
     let (before, after) = (stats(&run.stdout, "stat"), stats(&run.stdout, "reset"));
     println!("{before:?}");
     for (call, least) in [

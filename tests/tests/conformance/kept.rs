@@ -225,7 +225,7 @@ fn boots_bare(image: &Path, layer: &str) -> Result<(), Failed> {
             _ => paravane_blobs::KVM_ROM,
         },
     )?;
-    let run = bare::boot(&folder, image, &rom, "2");
+    let run = bare::boot(&folder, image, &rom, "2")?;
     let started = format!("log VMI: layer {layer} 1.");
     let bad = ["WARNING:", "BUG:", "Oops", "Call Trace"];
     if run.stdout.contains(&started) && !bad.iter().any(|word| run.stdout.contains(word)) {
