@@ -14,6 +14,8 @@ mod calls;
 mod faults;
 #[path = "conformance/kept.rs"]
 mod kept;
+#[path = "conformance/kept_linux.rs"]
+mod kept_linux;
 #[path = "conformance/suite.rs"]
 mod suite;
 
