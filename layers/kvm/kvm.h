@@ -4,6 +4,7 @@
 #define KVM_H
 
 #include "abi.h"
+#include "address.h"
 #include "native.h"
 #include "own.h"
 
@@ -58,8 +59,11 @@ struct kvm_state {
 
 extern struct kvm_state kvm;
 
-/* address.c: the guest-physical address of something that is mapped */
-u64 kvm_gpa(const void *linear);
+/* The guest-physical address of something that is mapped. */
+static inline u64 kvm_gpa(const void *linear)
+{
+	return linear_gpa(linear, native.direct_map, native.direct_map_size);
+}
 
 /* vcpu.c: tells the host the addresses of a vCPU's shared data. On this vCPU. */
 void kvm_share(struct kvm_percpu *self);

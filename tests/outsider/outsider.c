@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The start of the layer, the calls that it counts or changes, and its registers. */
+#include "address.h"
 #include "native.h"
 #include "outsider.h"
 
@@ -72,13 +73,65 @@ static bool whole(void)
 	return true;
 }
 
+/* Of the layer itself: something in its image, and where that is in physical memory. */
+static u64 image_mark, image_gpa;
+
+static u64 *field(struct native_percpu *data, u32 at)
+{
+	return (u64 *)((u8 *)data + at);
+}
+
+/* A hypervisor that was told the address would see what the layer writes. */
+static bool shares(u64 *mark, u64 gpa)
+{
+	const u64 *page = to_pointer(native.direct_map + gpa);
+
+	if (!gpa || gpa >= native.direct_map_size)
+		return false;
+	WRITE_ONCE(*mark, cpu_tsc());
+	return READ_ONCE(*page) == *mark;
+}
+
+static u64 gpa_of(const u64 *mark)
+{
+	return linear_gpa(mark, native.direct_map, native.direct_map_size);
+}
+
+/* Looks where a vCPU's layer data are: once, as a layer does that tells its hypervisor. */
+static bool find(struct native_percpu *data)
+{
+	u64 *mark = field(data, OUTSIDER_MARK), gpa = gpa_of(mark);
+
+	*field(data, OUTSIDER_GPA) = gpa;
+	return shares(mark, gpa);
+}
+
+/* Whether image and data are still there: the levels of the tables that say so, or 0. */
+static u32 stays(struct native_percpu *data)
+{
+	u64 *mark = field(data, OUTSIDER_MARK), gpa = *field(data, OUTSIDER_GPA);
+
+	if (gpa_of(&image_mark) != image_gpa || !shares(&image_mark, image_gpa))
+		return 0;
+	if (gpa_of(mark) != gpa || !shares(mark, gpa))
+		return 0;
+	return cpu_cr4() & CR4_LA57 ? 5 : 4;
+}
+
+/* In the tables that the kernel has at its start. */
+static bool find_all(void)
+{
+	image_gpa = gpa_of(&image_mark);
+	return shares(&image_mark, image_gpa) && find(native_self());
+}
+
 int outsider_core_init(struct vmi_init *init)
 {
 	static bool started;
 	int error = native_core_init(init);
 
 	if (!error) {
-		if (!started && !whole())
+		if (!started && (!whole() || !find_all()))
 			return -VMI_ENODEV;
 		started = true;
 		outsider_gs_offset = native.percpu_gs_offset;
@@ -97,9 +150,9 @@ s64 outsider_core_version(u32 id)
 }
 
 /* One locked instruction: an interrupt or a move to another vCPU loses nothing. */
-static void count(u32 field)
+static void count(u32 call)
 {
-	u64 *at = (u64 *)((u8 *)native_self() + field);
+	u64 *at = field(native_self(), call);
 
 	__asm__ volatile("lock incq %0" : "+m"(*at));
 }
@@ -120,6 +173,11 @@ int outsider_mmu_flush_space(u64 cr3, u64 context, u64 generation, u64 start, u6
 
 void outsider_apic_eoi(void)
 {
+	struct native_percpu *self = native_self();
+
+	/* However the kernel has started this vCPU. */
+	if (!*field(self, OUTSIDER_GPA))
+		find(self);
 	count(OUTSIDER_EOI);
 	native_apic_eoi();
 }
@@ -176,21 +234,27 @@ int outsider_cpu_write_msr(u32 msr, u64 value)
 int outsider_cpu_read_msr(u32 msr, u64 *value)
 {
 	u32 index = msr - OUTSIDER_MSR, small;
-	u64 field = OUTSIDER_IRQ_DISABLE + 4 * index;
+	u64 at = OUTSIDER_IRQ_DISABLE + 4 * index, flags;
 
-	if (index > OUTSIDER_APIC_ID)
+	if (index > OUTSIDER_STAYS)
 		return native_cpu_read_msr(msr, value);
+	if (index == OUTSIDER_STAYS) {
+		flags = cpu_irq_save();
+		*value = stays(native_self());
+		cpu_irq_restore(flags);
+		return 0;
+	}
 	if (index >= OUTSIDER_FAST && index < OUTSIDER_COUNTS) {
-		u32 at = OUTSIDER_SET_CR3 - 8 * (index - OUTSIDER_FAST);
+		u32 count = OUTSIDER_SET_CR3 - 8 * (index - OUTSIDER_FAST);
 
-		*value = READ_ONCE(*(u64 *)((u8 *)native_self() + at));
+		*value = READ_ONCE(*field(native_self(), count));
 		return 0;
 	}
 	if (index == OUTSIDER_APIC_ID)
-		field = VMI_OFF_PERCPU_APIC_ID;
+		at = VMI_OFF_PERCPU_APIC_ID;
 	__asm__ volatile("movl %%gs:(%1), %0"
 			 : "=r"(small)
-			 : "r"(outsider_gs_offset + field));
+			 : "r"(outsider_gs_offset + at));
 	*value = small;
 	return 0;
 }

@@ -20,6 +20,9 @@
 #define OUTSIDER_FLUSH_SPACE (OUTSIDER_SET_CR3 - 16)
 #define OUTSIDER_WALLCLOCK (OUTSIDER_SET_CR3 - 24)
 #define OUTSIDER_SET_ALARM (OUTSIDER_SET_CR3 - 32)
+/* Where they are in physical memory, and what the layer writes there to see it. */
+#define OUTSIDER_GPA (OUTSIDER_SET_CR3 - 40)
+#define OUTSIDER_MARK (OUTSIDER_SET_CR3 - 48)
 
 /* Of the layer: more than Linux has room for in its image. */
 #define OUTSIDER_SPARE (640 * 1024)
@@ -34,6 +37,11 @@
 #define OUTSIDER_COUNTS 8
 /* The next number returns the vCPU's local APIC id as the kernel has told it. */
 #define OUTSIDER_APIC_ID OUTSIDER_COUNTS
+/*
+ * And the next whether the layer and its data are still where it has found them in physical memory,
+ * in core.init or at the vCPU's first interrupt: the levels of the page tables, or 0.
+ */
+#define OUTSIDER_STAYS (OUTSIDER_APIC_ID + 1)
 /* cpu.write_msr: so many seconds the wall clock moves. */
 #define OUTSIDER_MOVE_CLOCK (OUTSIDER_MSR + 0x10)
 /* cpu.write_msr: from now on a quarter of the time is stolen. */

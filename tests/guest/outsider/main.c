@@ -58,14 +58,14 @@ static void print_counts(int cpu)
 {
 	static const char *const names[] = { "irq_disable", "irq_flag", "get_cr3", "set_cr3",
 					     "eoi", "flush_space", "wallclock", "set_alarm",
-					     "apic_id" };
+					     "apic_id", "stays" };
 	char path[64];
 	uint64_t count;
 	int file;
 
 	snprintf(path, sizeof(path), "/dev/cpu/%d/msr", cpu);
 	file = open(path, O_RDONLY);
-	for (int i = 0; i < 9; i++) {
+	for (int i = 0; i < 10; i++) {
 		if (pread(file, &count, 8, MSR + i) == 8)
 			printf("count %d %s %llu\n", cpu, names[i], (unsigned long long)count);
 		else
