@@ -20,12 +20,22 @@ static void end_by(const char *how)
 	panic("end=%s came back", how);
 }
 
+static void before_init(const struct vmi_init *good)
+{
+	char word[8];
+
+	/* There is no gate yet. */
+	if (option("end", word, sizeof(word)) && !strcmp(word, "early"))
+		asm volatile("ud2");
+	try_core_init(good);
+}
+
 /* Entered by boot/entry64.S on the boot stack, interrupts off. */
 noreturn void kernel_main(const struct vmi_boot_info *info, const u32 *apic_ids)
 {
 	char word[64];
 
-	kernel_start(info, apic_ids, try_core_init);
+	kernel_start(info, apic_ids, before_init);
 	if (option("end", word, sizeof(word)))
 		end_by(word);
 	if (option("bench", word, sizeof(word))) {

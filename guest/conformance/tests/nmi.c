@@ -193,3 +193,37 @@ TEST(nmi_storm, "apic.send_ipi.nmi_storm", 2, 0, APIC_SEND_IPI, CPU_IRET)
 	CHECK_EQ(errors, 0);
 	CHECK_OP(k_nmis, <=, sent + 1);
 }
+
+static u32 stopping;
+
+static void stop(void)
+{
+	atomic_store(&stopping, 1);
+	vmi.cpu_stop();
+}
+
+static void spin(void *argument)
+{
+	(void)argument;
+	for (;;)
+		pause();
+}
+
+/* As in a crash. The vCPU's next start ends the NMI, which has no iret. */
+TEST(nmi_stop, "cpu.stop.in_nmi", 2, 0, CPU_STOP, APIC_SEND_IPI)
+{
+	u32 i;
+
+	for (i = 0; i < 5; i++) {
+		taken = depth = stopping = 0;
+		first = stop;
+		set_irq_handler(VECTOR_NMI, handler);
+		run_on(1, spin, NULL);
+		CHECK_RESULT(send_icr(1, ICR_NMI), 0);
+		WAIT_UNTIL(atomic_load(&stopping));
+		delay_ns(NS_PER_MS);
+		CHECK(smp_start(1));
+		CHECK_RESULT(send_icr(1, ICR_NMI), 0);
+		WAIT_UNTIL(READ_ONCE(taken) == 2);
+	}
+}

@@ -51,7 +51,8 @@ static void prepare_start(struct vcpu *v)
 	v->queued = 0;
 	v->expected_hint = 0;
 	v->alarm_fired = 0;
-	v->nmi_on = 0;
+	if (!FAULT(START_KEEPS_NMI))
+		v->nmi_on = 0;
 	v->had_init = 0;
 	__builtin_memset(v->isr, 0, sizeof(v->isr));
 	if (!FAULT(STOP_KEEPS_REQUESTS))

@@ -55,6 +55,7 @@ pub fn trials(long: bool) -> Vec<Trial> {
         }));
     }
     trials.push(alone("end::panic_is_reported", panic));
+    trials.push(alone("end::exception_without_a_gate", early));
     trials.push(alone("bench::native_counts_are_exact", bench));
     trials
 }
@@ -225,6 +226,15 @@ pub fn shut_down(run: &Run) -> Result<(), Failed> {
 fn panic() -> Result<(), Failed> {
     let run = run(&["--layer", "none", "--append", "end=panic"]);
     if run.code != 1 || !run.stdout.contains("Bail out!") || !run.stdout.contains("# vector 6") {
+        return Err(format!("{run:?}").into());
+    }
+    Ok(())
+}
+
+/// Where a hypervisor enters the kernel, an exception before cpu.set_idt ends the machine.
+fn early() -> Result<(), Failed> {
+    let run = run_on("process", &["--append", "end=early", "--timeout", "20"]);
+    if run.code != 1 || !run.stdout.contains("triple fault") {
         return Err(format!("{run:?}").into());
     }
     Ok(())
