@@ -29,7 +29,7 @@ pub fn root(folder: &TempDir) -> Vec<u8> {
 }
 
 /// The time for a boot, which takes some seconds where nothing else runs.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The lines that a failure shows of a boot that has stood still.
 const LAST: usize = 20;

@@ -64,8 +64,9 @@ fn linux_obeys_each_record() {
     for call in ["cpu.halt", "cpu.get_cr0", "cpu.set_cr0", "cpu.set_cr2"] {
         sites(call, "none", "native");
     }
-    // The layer was called, on both vCPUs. Each count is in another place of its data. Those and the
-    // layer itself are where it has found them before; this processor has five levels of tables.
+    // The layer was called, on both vCPUs. Each count is in another place of its data. Those and
+    // the layer itself are where it has found them before; this processor has five levels of
+    // tables.
     for cpu in ["0", "1"] {
         let line = format!("\ncount {cpu} stays 5\n");
         assert!(run.stdout.contains(&line), "{line}{run:?}");

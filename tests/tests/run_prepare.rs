@@ -185,8 +185,8 @@ fn a_kernel_is_read_once() {
     assert_eq!(opens.count(), 1);
 }
 
-/// Counts how often a file is opened. A thread takes each event at once: two that are alike and wait
-/// would be one.
+/// Counts how often a file is opened. A thread takes each event at once: two that are alike and
+/// wait would be one.
 struct Opens {
     inotify: Arc<OwnedFd>,
     watch: i32,
