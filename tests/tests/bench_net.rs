@@ -5,16 +5,26 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, vm};
+use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 use std::process::Command;
 
-const PATHS: [&str; 5] = [
+const PATHS: [&str; 7] = [
     "host",
+    "host-apart",
     "virtio-net",
     "venet",
     "virtio-net-tap",
+    "venet-tap",
     "venet-guests",
 ];
+
+/// Those that this host can have: client and server of `host-apart` need a processor each.
+fn paths() -> Vec<&'static str> {
+    let one = sched_getaffinity(None).unwrap().count() < 2;
+    let all = PATHS.into_iter();
+    all.filter(|&path| !(one && path == "host-apart")).collect()
+}
 
 /// Whether this user can have network namespaces, taps and a bridge.
 fn possible() -> bool {
@@ -30,7 +40,8 @@ fn possible() -> bool {
     done.code == 0
 }
 
-fn bench(words: &[&str]) -> Vec<Value> {
+/// The rows and the comparisons.
+fn bench(words: &[&str]) -> [Vec<Value>; 2] {
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     let mut all = vec!["bench", "net", "--quick", "--json", "--kernel"];
     all.push(kernel.to_str().unwrap());
@@ -38,7 +49,7 @@ fn bench(words: &[&str]) -> Vec<Value> {
     let run = program::run(all);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let result: Value = serde_json::from_str(&run.stdout).unwrap();
-    result["rows"].as_array().unwrap().clone()
+    ["rows", "comparisons"].map(|list| result[list].as_array().unwrap().clone())
 }
 
 #[test]
@@ -48,9 +59,9 @@ fn every_path_is_measured() {
     }
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
-    let rows = bench(&["--mtu", "1500", "--plot", plot.to_str().unwrap()]);
+    let [rows, comparisons] = bench(&["--mtu", "1500", "--plot", plot.to_str().unwrap()]);
     let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
-    assert_eq!(names, PATHS.map(Some));
+    assert_eq!(names, paths().into_iter().map(Some).collect::<Vec<_>>());
     for row in &rows {
         assert_eq!(row["mtu"], 1500);
         for field in [
@@ -69,10 +80,28 @@ fn every_path_is_measured() {
             "{row}"
         );
     }
+    for (path, with) in [("venet", "virtio-net"), ("venet-tap", "virtio-net-tap")] {
+        let found = |row: &&Value| row["path"] == path && row["with"] == with;
+        let row = comparisons.iter().find(found).unwrap();
+        for field in ["rtt_ratio", "tput_ratio", "tput_receive_ratio"] {
+            assert!(
+                row[field].as_f64().is_some_and(|ratio| ratio > 0.0),
+                "{row}"
+            );
+        }
+    }
+    // Each but the first two, and these two beside each other.
+    let apart = comparisons.iter().filter(|row| row["with"] == "host-apart");
+    let expected = if paths().len() == PATHS.len() {
+        PATHS.len() - 1
+    } else {
+        0
+    };
+    assert_eq!(apart.count(), expected, "{comparisons:?}");
     let picture = std::fs::read_to_string(plot).unwrap();
     assert_eq!(
         picture.matches("MTU 1500<").count(),
-        PATHS.len(),
+        paths().len(),
         "{picture}"
     );
 }
@@ -82,8 +111,10 @@ fn a_shaped_link_bounds_every_path_over_it() {
     if !possible() {
         return;
     }
-    let rows = bench(&["--mtu", "1500", "--path", "venet", "--rate", "50"]);
-    assert_eq!(rows.len(), 2, "{rows:?}");
+    let words = ["--mtu", "1500", "--path", "venet", "--rate", "50"];
+    let [rows, _] = bench(&words);
+    // The comparisons are always there.
+    assert_eq!(rows.len(), paths().len() - PATHS.len() + 3, "{rows:?}");
     for row in &rows {
         // The bucket holds 2 Mbit, which a short stream to the server gets on top.
         let receive = row["tput_receive_mbps"].as_f64().unwrap_or_default();
@@ -95,5 +126,9 @@ fn a_shaped_link_bounds_every_path_over_it() {
 fn an_unknown_path_is_refused_in_a_line() {
     let run = program::run(["bench", "net", "--path", "carrier-pigeon"]);
     assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
-    assert!(run.stderr.contains("there are host, virtio-net"), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("there are host, host-apart, virtio-net"),
+        "{run:?}"
+    );
 }

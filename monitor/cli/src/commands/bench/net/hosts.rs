@@ -5,21 +5,64 @@
 
 use super::super::program::Running;
 use anyhow::{Context, bail};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The port at which servers listen.
 pub const PORT: u16 = 7000;
+/// That of the server with a processor of its own.
+pub const APART_PORT: u16 = 7001;
 /// The address of the host with the server.
 pub const SERVER: &str = "10.9.0.1";
 /// The address of the host on which clients and machines run.
 const CLIENT: &str = "10.9.0.2";
 /// The address of a guest on the tap.
 pub const TAP_GUEST: &str = "10.9.0.3";
-/// The tap, and the option `--net` of a machine on it.
+/// The tap, and the option `--net` of a machine on it. Machines have it one after the other.
 const TAP: &str = "vm0";
 pub const TAP_NET: &str = "tap:vm0";
+pub const TAP_VENET: &str = "venet-tap:vm0";
+
+/// A processor for the client, and one for the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    client: usize,
+    server: usize,
+}
+
+impl Apart {
+    /// Two of this process's processors; `None` if it has only one.
+    pub fn find() -> Option<Self> {
+        let set = sched_getaffinity(None).ok()?;
+        let all: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .collect();
+        let threads = "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list";
+        let siblings = all
+            .first()
+            .map(|cpu| threads.replace('*', &cpu.to_string()));
+        let siblings = siblings.and_then(|file| fs::read_to_string(file).ok());
+        Self::of(&all, siblings.as_deref().unwrap_or_default())
+    }
+
+    /// The first of these, and the next one that is no thread of the same core (`siblings`: the
+    /// list of its threads), if there is any.
+    fn of(all: &[usize], siblings: &str) -> Option<Self> {
+        let (&client, others) = all.split_first()?;
+        let within = |cpu: usize, range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let ends = (first.parse::<usize>(), last.parse::<usize>());
+            matches!(ends, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
+        };
+        let sibling = |cpu: usize| siblings.trim().split(',').any(|range| within(cpu, range));
+        let core = others.iter().find(|&&cpu| !sibling(cpu));
+        let &server = core.or_else(|| others.first())?;
+        Some(Apart { client, server })
+    }
+}
 
 /// Starts a command and waits until it prints the line "ready".
 pub fn start(mut command: Command) -> anyhow::Result<Running> {
@@ -47,18 +90,24 @@ pub fn start(mut command: Command) -> anyhow::Result<Running> {
 #[derive(Debug)]
 pub struct Hosts {
     client: Running,
-    _server: Running,
+    _servers: Vec<Running>,
+    apart: Option<Apart>,
     /// A process that keeps the namespace of the server.
     _holder: Running,
 }
 
 impl Hosts {
     /// Makes everything anew. With a rate, both directions of the server's link have this rate, in
-    /// Mbit/s, by a token bucket.
+    /// Mbit/s, by a token bucket. With `apart` there is a second server, on its processor.
     ///
     /// # Errors
     /// A program is missing, or the host refuses an interface: its own words.
-    pub fn new(mtu: u32, rate: Option<u32>, folder: &Path) -> anyhow::Result<Self> {
+    pub fn new(
+        mtu: u32,
+        rate: Option<u32>,
+        folder: &Path,
+        apart: Option<Apart>,
+    ) -> anyhow::Result<Self> {
         // What an earlier value has made. Links disappear with their namespaces a little later.
         for link in ["br0", "port-s", "port-c", TAP] {
             let _ = Command::new("ip")
@@ -90,19 +139,43 @@ impl Hosts {
             run(Command::new("tc").args(words("port-s")))?;
             run(within(&holder, "tc").args(words("eth0")))?;
         }
-        let mut server = within(&holder, folder.join("net"));
+        let program = folder.join("net");
+        let mut server = within(&holder, &program);
         server.arg("serve").arg(PORT.to_string());
+        let mut servers = vec![start(server).context("the server")?];
+        if let Some(apart) = apart {
+            let mut server = within(&holder, "taskset");
+            server.args(pinned(apart.server)).arg(&program);
+            server.arg("serve").arg(APART_PORT.to_string());
+            servers.push(start(server).context("the server with a processor of its own")?);
+        }
         Ok(Hosts {
-            _server: start(server).context("the server")?,
+            _servers: servers,
             client,
+            apart,
             _holder: holder,
         })
+    }
+
+    /// A command on the client's host, on the client's processor if the programs have one each.
+    pub fn on_client_apart(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let Some(apart) = self.apart else {
+            return self.on_client(program);
+        };
+        let mut command = self.on_client("taskset");
+        command.args(pinned(apart.client)).arg(program);
+        command
     }
 
     /// A command on the client's host.
     pub fn on_client(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         within(&self.client, program)
     }
+}
+
+/// Options of `taskset`.
+fn pinned(cpu: usize) -> [String; 2] {
+    ["--cpu-list".to_string(), cpu.to_string()]
 }
 
 /// A process in a new network namespace.
@@ -143,4 +216,27 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         bail!("`{line}` failed: {}", said.trim());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_get_a_core_each_where_there_are_two() {
+        for (all, siblings, expected) in [
+            (&[0, 1][..], "0\n", Some((0, 1))),
+            (&[0, 1, 2, 3], "0-1\n", Some((0, 2))),
+            (&[0, 1, 2, 3], "0,2\n", Some((0, 1))),
+            (&[2, 4, 6, 7], "2-3,6\n", Some((2, 4))),
+            // Two threads of one core are better than nothing.
+            (&[0, 1], "0-1\n", Some((0, 1))),
+            (&[3, 5], "", Some((3, 5))),
+            (&[3], "3\n", None),
+            (&[], "", None),
+        ] {
+            let expected = expected.map(|(client, server)| Apart { client, server });
+            assert_eq!(Apart::of(all, siblings), expected, "{all:?} {siblings}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use super::super::cpu_time;
 use super::super::program::{self, Running, Streams, number};
 use super::super::vbus::Daemon;
-use super::hosts::{Hosts, PORT, start};
+use super::hosts::{Hosts, start};
 use super::paths::{BUS_NET, BUS_SERVER, Client, Path, Server};
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
@@ -67,9 +67,9 @@ impl Terms<'_> {
     /// Starts the server of a path, unless it is the host's, which runs all the time.
     pub fn server(&self, path: &Path) -> anyhow::Result<Option<Running>> {
         match path.server {
-            Server::Host => Ok(None),
+            Server::Host | Server::Apart => Ok(None),
             Server::GuestOnBus => {
-                let script = format!("{PLACE}/net serve {PORT}");
+                let script = format!("{PLACE}/net serve {}", path.port());
                 let mut command = Command::new(self.program()?);
                 self.machine(
                     &mut command,
@@ -87,13 +87,18 @@ impl Terms<'_> {
     pub fn measure(&self, path: &Path, lengths: Lengths) -> anyhow::Result<Turn> {
         let Lengths { trips, stream } = lengths;
         let words = format!(
-            "client {} {PORT} trip {trips} send {stream} receive {stream}",
-            path.address()
+            "client {} {} trip {trips} send {stream} receive {stream}",
+            path.address(),
+            path.port()
         );
         let mut command;
         match path.guest() {
             None => {
-                command = self.hosts.on_client(self.folder.join("net"));
+                let program = self.folder.join("net");
+                command = match path.client {
+                    Client::Apart => self.hosts.on_client_apart(program),
+                    _ => self.hosts.on_client(program),
+                };
                 command.args(words.split(' '));
             }
             Some((net, address)) => {

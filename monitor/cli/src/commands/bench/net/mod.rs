@@ -14,13 +14,13 @@ mod report;
 use super::{plot, program, vbus};
 use crate::arguments::BenchNet;
 use anyhow::{Context, bail};
-use hosts::Hosts;
+use hosts::{Apart, Hosts};
 use measure::{Lengths, Terms};
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::stderr;
-use paths::{PATHS, Path, Server};
+use paths::{APART, BASE, PATHS, Path, Server};
 use report::{Report, Row};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
 /// Starts this command again in namespaces of its own, in which it may make interfaces. All of its
 /// processes end with them.
 fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
-    selected(&args.path)?;
+    selected(&args.path, Apart::find().is_some())?;
     if let Some(file) = &args.plot {
         // Before minutes of work, and without a change to what is there.
         let opened = fs::OpenOptions::new().create(true).append(true).open(file);
@@ -99,17 +99,23 @@ fn namespaces() -> Command {
     command
 }
 
-/// The paths that the user wants; all if none is named.
-fn selected(names: &[String]) -> anyhow::Result<Vec<&'static Path>> {
+/// The paths that the user wants; all if none is named. `apart`: there are processors for programs
+/// that have one each.
+fn selected(names: &[String], apart: bool) -> anyhow::Result<Vec<&'static Path>> {
     for name in names {
         if !PATHS.iter().any(|path| path.name == name) {
             let known: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
             bail!("--path {name}: there are {}", known.join(", "));
         }
     }
-    // The comparison is always measured.
-    let wanted = |path: &&Path| {
-        names.is_empty() || path.name == report::BASE || names.iter().any(|n| n == path.name)
+    if !apart && names.iter().any(|name| name == APART) {
+        bail!("--path {APART}: client and server need a processor each, and there is one");
+    }
+    // The comparisons are always measured, where that is possible.
+    let wanted = |path: &&Path| match path.name {
+        APART => apart,
+        BASE => true,
+        name => names.is_empty() || names.iter().any(|n| n == name),
     };
     Ok(PATHS.iter().filter(wanted).collect())
 }
@@ -123,10 +129,11 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     let rounds = if args.quick { 2 } else { args.rounds };
     let kernel = args.kernel.clone().context("no kernel")?;
     let folder = program::folder("net", paravane_blobs::NET)?;
-    let paths = selected(&args.path)?;
+    let apart = Apart::find();
+    let paths = selected(&args.path, apart.is_some())?;
     let (mut rows, begun) = (Vec::new(), Instant::now());
     for &mtu in &args.mtu {
-        let hosts = Hosts::new(mtu, args.rate, folder.path())?;
+        let hosts = Hosts::new(mtu, args.rate, folder.path(), apart)?;
         // Only where two guests need it, since it is one more process.
         let needs_bus = paths.iter().any(|path| path.server == Server::GuestOnBus);
         let bus = needs_bus.then(vbus::Daemon::start).transpose()?;
@@ -169,4 +176,28 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     }
     report.show(args.json)?;
     Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comparisons_are_measured_where_that_is_possible() {
+        let chosen = |names: &[&str], apart| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let paths = selected(&names, apart).ok()?;
+            Some(paths.iter().map(|path| path.name).collect::<Vec<_>>())
+        };
+        let two = Some(vec![BASE, APART, "venet-tap"]);
+        assert_eq!(chosen(&["venet-tap"], true), two);
+        assert_eq!(chosen(&["venet-tap"], false), Some(vec![BASE, "venet-tap"]));
+        assert_eq!(chosen(&[], true).map(|all| all.len()), Some(PATHS.len()));
+        assert_eq!(
+            chosen(&[], false).map(|all| all.len()),
+            Some(PATHS.len() - 1)
+        );
+        assert_eq!(chosen(&[APART], false), None);
+        assert_eq!(chosen(&["pigeon"], true), None);
+    }
 }

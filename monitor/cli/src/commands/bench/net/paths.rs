@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The paths that are measured.
 
-use super::hosts::{SERVER, TAP_GUEST, TAP_NET};
+use super::hosts::{APART_PORT, PORT, SERVER, TAP_GUEST, TAP_NET, TAP_VENET};
 
 /// Where the client of a path runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// On the client's host.
+    /// On the client's host, wherever its scheduler wants.
     Host,
+    /// The same, on a processor of its own.
+    Apart,
     /// In a guest whose machine runs on the client's host, with this network.
     Guest(&'static str),
-    /// In a guest on the bridge.
-    OnBridge,
+    /// In a guest on the bridge, by this network.
+    OnBridge(&'static str),
     /// In a guest on the bus of vbusd.
     OnBus,
 }
@@ -19,8 +21,10 @@ pub enum Client {
 /// Where its server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// On the server's host.
+    /// On the server's host, wherever its scheduler wants.
     Host,
+    /// The same, on a processor of its own.
+    Apart,
     /// In another guest on the bus.
     GuestOnBus,
 }
@@ -39,12 +43,26 @@ pub const BUS_NET: &str = "bus:bench/venet-switch";
 pub const BUS_SERVER: &str = "10.9.1.1";
 const BUS_CLIENT: &str = "10.9.1.2";
 
+/// The paths that the others are compared with: without a word about processors, and with one each
+/// for client and server, as two machines have them.
+pub const BASE: &str = "host";
+pub const APART: &str = "host-apart";
+
+/// The paths over a virtual bus, each with that over virtio to the same network.
+pub const SAME_NETWORK: [(&str, &str); 2] =
+    [("venet", "virtio-net"), ("venet-tap", "virtio-net-tap")];
+
 /// All paths, the comparison first.
-pub const PATHS: [Path; 5] = [
+pub const PATHS: [Path; 7] = [
     Path {
-        name: "host",
+        name: BASE,
         client: Client::Host,
         server: Server::Host,
+    },
+    Path {
+        name: APART,
+        client: Client::Apart,
+        server: Server::Apart,
     },
     Path {
         name: "virtio-net",
@@ -58,7 +76,12 @@ pub const PATHS: [Path; 5] = [
     },
     Path {
         name: "virtio-net-tap",
-        client: Client::OnBridge,
+        client: Client::OnBridge(TAP_NET),
+        server: Server::Host,
+    },
+    Path {
+        name: "venet-tap",
+        client: Client::OnBridge(TAP_VENET),
         server: Server::Host,
     },
     Path {
@@ -72,8 +95,16 @@ impl Path {
     /// The server's address as the client sees it.
     pub fn address(&self) -> &'static str {
         match self.server {
-            Server::Host => SERVER,
+            Server::Host | Server::Apart => SERVER,
             Server::GuestOnBus => BUS_SERVER,
+        }
+    }
+
+    /// The server's port.
+    pub fn port(&self) -> u16 {
+        match self.server {
+            Server::Host | Server::GuestOnBus => PORT,
+            Server::Apart => APART_PORT,
         }
     }
 
@@ -81,9 +112,9 @@ impl Path {
     /// `None` if the client is no guest; no address where the network gives one.
     pub fn guest(&self) -> Option<(&'static str, Option<&'static str>)> {
         match self.client {
-            Client::Host => None,
+            Client::Host | Client::Apart => None,
             Client::Guest(net) => Some((net, None)),
-            Client::OnBridge => Some((TAP_NET, Some(TAP_GUEST))),
+            Client::OnBridge(net) => Some((net, Some(TAP_GUEST))),
             Client::OnBus => Some((BUS_NET, Some(BUS_CLIENT))),
         }
     }
@@ -95,7 +126,12 @@ mod tests {
 
     #[test]
     fn the_host_is_first_and_names_differ() {
-        assert_eq!(PATHS[0].name, super::super::report::BASE);
+        assert_eq!(PATHS[0].name, BASE);
+        for (venet, virtio) in SAME_NETWORK {
+            for name in [venet, virtio] {
+                assert!(PATHS.iter().any(|path| path.name == name), "{name}");
+            }
+        }
         let mut names: Vec<_> = PATHS.iter().map(|path| path.name).collect();
         names.sort_unstable();
         names.dedup();

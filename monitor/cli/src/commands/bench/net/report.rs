@@ -4,12 +4,10 @@
 use super::super::plot::Bar;
 use super::super::stats::{interval, median};
 use super::measure::Turn;
+use super::paths::{APART, BASE, SAME_NETWORK};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-
-/// The path that the others are compared with.
-pub const BASE: &str = "host";
 
 /// The turns of one path with one MTU.
 #[derive(Debug)]
@@ -70,10 +68,61 @@ struct Figures {
     rounds: usize,
 }
 
+/// A path beside another one that was measured in the same rounds: medians of the ratios of its
+/// figures, with 95 % intervals.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    path: &'static str,
+    with: &'static str,
+    mtu: u32,
+    rtt_ratio: f64,
+    rtt_ratio_ci95: [f64; 2],
+    /// To the server, and from it.
+    tput_ratio: f64,
+    tput_ratio_ci95: [f64; 2],
+    tput_receive_ratio: f64,
+    tput_receive_ratio_ci95: [f64; 2],
+}
+
+impl Comparison {
+    fn new(row: &Row, with: &Row) -> Self {
+        let trips = row.ratios(with, |turn| turn.trip);
+        let sends = row.ratios(with, |turn| turn.send);
+        let receives = row.ratios(with, |turn| turn.receive);
+        Comparison {
+            path: row.path,
+            with: with.path,
+            mtu: row.mtu,
+            rtt_ratio: median(&trips),
+            rtt_ratio_ci95: interval(&trips),
+            tput_ratio: median(&sends),
+            tput_ratio_ci95: interval(&sends),
+            tput_receive_ratio: median(&receives),
+            tput_receive_ratio_ci95: interval(&receives),
+        }
+    }
+
+    /// All that are of interest: with programs that have a processor each, and of a path over a
+    /// virtual bus with that over virtio.
+    fn all(rows: &[Row]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for row in rows {
+            let same = SAME_NETWORK.iter().find(|(venet, _)| *venet == row.path);
+            let apart = Some(APART).filter(|&apart| apart != row.path);
+            for with in apart.into_iter().chain(same.map(|&(_, virtio)| virtio)) {
+                let with = rows.iter().find(|r| r.path == with && r.mtu == row.mtu);
+                all.extend(with.map(|with| Comparison::new(row, with)));
+            }
+        }
+        all
+    }
+}
+
 /// All rows.
 #[derive(Debug, Serialize)]
 pub struct Report {
     rows: Vec<Figures>,
+    comparisons: Vec<Comparison>,
 }
 
 impl Report {
@@ -101,6 +150,7 @@ impl Report {
         };
         Report {
             rows: rows.iter().filter_map(figures).collect(),
+            comparisons: Comparison::all(rows),
         }
     }
 
@@ -137,6 +187,24 @@ impl Report {
                 row.tput_receive_mbps,
                 row.tput_ratio,
                 row.cpu_s_per_gb
+            );
+        }
+        if !self.comparisons.is_empty() {
+            text += "\n| path | beside | MTU | round trip (95 %) | to server (95 %) | \
+                     from server (95 %) |\n| --- | --- | ---: | ---: | ---: | ---: |\n";
+        }
+        for row in &self.comparisons {
+            let ratio =
+                |middle, [low, high]: [f64; 2]| format!("{middle:.2} ({low:.2} to {high:.2})");
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} |",
+                row.path,
+                row.with,
+                row.mtu,
+                ratio(row.rtt_ratio, row.rtt_ratio_ci95),
+                ratio(row.tput_ratio, row.tput_ratio_ci95),
+                ratio(row.tput_receive_ratio, row.tput_receive_ratio_ci95)
             );
         }
         text
@@ -178,6 +246,16 @@ mod tests {
                 [turn(10.0, 100.0, 200.0), turn(20.0, 50.0, 100.0)],
             ),
             (
+                "host-apart",
+                1500,
+                [turn(24.0, 100.0, 100.0), turn(24.0, 50.0, 50.0)],
+            ),
+            (
+                "virtio-net",
+                1500,
+                [turn(24.0, 50.0, 90.0), turn(24.0, 50.0, 90.0)],
+            ),
+            (
                 "venet",
                 1500,
                 [turn(12.0, 100.0, 90.0), turn(24.0, 50.0, 45.0)],
@@ -193,15 +271,32 @@ mod tests {
             rows.push(row);
         }
         let report = Report::new(&rows);
-        let venet = &report.rows[1];
+        let venet = &report.rows[3];
         assert!((venet.rtt_ratio - 1.2).abs() < 1e-9);
         assert!((venet.tput_ratio - 0.9).abs() < 1e-9);
-        assert_eq!(report.bars().len(), 3);
-        assert!(report.bars()[1].own && !report.bars()[0].own);
+        assert_eq!(report.bars().len(), 5);
+        assert!(report.bars()[3].own && !report.bars()[0].own);
         assert!(
             report
                 .markdown()
                 .contains("| venet | 1500 | 18.0 | 36.0 | 1.20 (1.20 to 1.20)")
         );
+        // Beside programs with a processor each, and beside virtio, where there are such rows.
+        let pairs: Vec<_> = report
+            .comparisons
+            .iter()
+            .map(|c| (c.path, c.with))
+            .collect();
+        let expected = [
+            ("host", "host-apart"),
+            ("virtio-net", "host-apart"),
+            ("venet", "host-apart"),
+            ("venet", "virtio-net"),
+        ];
+        assert_eq!(pairs, expected);
+        let text = report.markdown();
+        let line = "| venet | virtio-net | 1500 | 0.75 (0.50 to 1.00) | 1.50 (1.00 to 2.00) | \
+                    0.75 (0.50 to 1.00) |";
+        assert!(text.contains(line), "{text}");
     }
 }
