@@ -5,11 +5,11 @@ use crate::card::word;
 use crate::command::{self, Command, event, status};
 use crate::disk::Attached;
 use crate::join::Joiner;
+use crate::looks::Way;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
 use crate::planted::{self, Fault};
 use crate::shown::Devices;
-use crate::stack;
 use crate::watch::{Change, Watch};
 use anyhow::Context;
 use paravane_confine::Files;
@@ -66,7 +66,7 @@ pub struct Bridge {
     models: Vec<Model>,
     /// Where a device expects the guest's memory, and the way to the guest.
     pub(crate) memory: Option<Attached>,
-    pub(crate) way: Option<stack::Attached>,
+    pub(crate) way: Option<Way>,
     vbus: Vbus,
     bus: Name,
     devices: Devices,

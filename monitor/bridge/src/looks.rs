@@ -6,7 +6,14 @@
 //! sees by itself costs nobody a notification. Both are guesses, and each that fails in a row makes
 //! the next ones rarer.
 
+use paravane_devices::Line;
+use paravane_vbus::Attribute;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+/// The way to the guest, once there is one.
+pub type Way = Arc<OnceLock<Arc<dyn Line>>>;
 
 /// The largest number of opportunities to look that are left out after looking in vain.
 const PAUSE: u32 = 64;
@@ -14,6 +21,9 @@ const PAUSE: u32 = 64;
 const SOON: Duration = Duration::from_micros(50);
 /// Times in a row that it did.
 const DENSE: u32 = 3;
+/// If others have the CPU for so long between two looks, they would have left it sooner to a card
+/// that sleeps.
+const LATE: Duration = Duration::from_micros(300);
 
 /// How often opportunities to look are used.
 #[derive(Debug, Default)]
@@ -46,14 +56,118 @@ impl Luck {
     }
 }
 
+/// A card that looks, or sleeps instead.
+pub struct Looker {
+    looks: Looks,
+    may: bool,
+    way: Way,
+    /// Others come before the next look: `true` if that cannot be the vCPU.
+    yields: Option<bool>,
+    looked: u64,
+    answered: u64,
+}
+
+impl Default for Looker {
+    fn default() -> Self {
+        Looker {
+            looks: Looks::default(),
+            may: true,
+            way: Way::default(),
+            yields: None,
+            looked: 0,
+            answered: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Looker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.looks.fmt(f)
+    }
+}
+
+impl Looker {
+    /// It sleeps from now on.
+    pub fn forbid(&mut self) {
+        self.may = false;
+    }
+
+    /// Where it expects the way to the guest.
+    pub fn way(&self) -> Way {
+        Arc::clone(&self.way)
+    }
+
+    /// There is another guest, maybe.
+    pub fn forget(&mut self) {
+        self.looks = Looks::default();
+    }
+
+    /// Looks, and those that found the host's answer.
+    pub fn attributes(&self) -> [Attribute; 2] {
+        [
+            Attribute::figure("looked", self.looked),
+            Attribute::figure("answered", self.answered),
+        ]
+    }
+
+    /// A round begins. Returns whether the card looks in it.
+    pub fn begin(&mut self) -> bool {
+        if let Some(others) = self.yields.take() {
+            // The program that is to answer, or the vCPU, may wait for this CPU.
+            let begun = Instant::now();
+            std::thread::yield_now();
+            if others {
+                self.looks.waited(begun.elapsed());
+            }
+        }
+        self.looks.on()
+    }
+
+    /// A round has passed on frames of the guest (`taken`), and frames to it (`given`).
+    pub fn passed(&mut self, taken: bool, given: bool) {
+        if self.looks.on() {
+            self.looked += 1;
+        }
+        if taken {
+            self.looks.sent(Instant::now);
+        }
+        if given {
+            self.answered += u64::from(self.looks.for_answer());
+            self.looks.came();
+        }
+    }
+
+    /// There was nothing. Whether to look again. `quiet` is called before it looks for the host's
+    /// answer: a file that wakes the card then would only cost time.
+    pub fn again(&mut self, quiet: impl FnOnce()) -> bool {
+        let busy = self.way.get().is_some_and(|line| line.busy());
+        if !self.may || !self.looks.again(busy) {
+            return false;
+        }
+        let answer = self.looks.for_answer();
+        if answer {
+            quiet();
+        }
+        self.yields = (answer || busy).then_some(!busy);
+        true
+    }
+
+    /// The card begins to sleep.
+    pub fn rested(&mut self) {
+        self.looks.rested(Instant::now());
+    }
+}
+
 /// Whether it pays off to look, and for what.
 #[derive(Debug, Default)]
-pub struct Looks {
+struct Looks {
     /// Something was passed on to the host, and nothing has come since.
     awaited: bool,
     /// It looks for the host's answer now.
     answer: bool,
     answers: Luck,
+    /// Others have had the CPU for long since it began.
+    late: bool,
     /// When the card began to sleep, unless frames of the guest have come since.
     slept: Option<Instant>,
     /// Times in a row that the guest's frames came soon after that.
@@ -67,10 +181,11 @@ pub struct Looks {
 
 impl Looks {
     /// Frames of the guest were passed on to the host.
-    pub fn sent(&mut self, now: impl FnOnce() -> Instant) {
+    fn sent(&mut self, now: impl FnOnce() -> Instant) {
         if !self.awaited {
             self.awaited = true;
             self.answer = self.answers.take();
+            self.late = false;
         }
         if let Some(slept) = self.slept.take() {
             let soon = now().saturating_duration_since(slept) < SOON;
@@ -90,34 +205,43 @@ impl Looks {
     }
 
     /// The guest has something to work on.
-    pub fn came(&mut self) {
-        if self.answer {
-            self.answers.paid_off();
+    fn came(&mut self) {
+        if std::mem::take(&mut self.answer) {
+            if self.late {
+                self.answers.was_in_vain();
+            } else {
+                self.answers.paid_off();
+            }
         }
-        (self.awaited, self.answer) = (false, false);
+        self.awaited = false;
+    }
+
+    /// Others had the CPU for so long between two looks.
+    fn waited(&mut self, time: Duration) {
+        self.late |= time >= LATE;
     }
 
     /// There was nothing. Whether to look again, for as long as the attribute says; `busy`: the
     /// guest's vCPU runs, or wants to.
-    pub fn again(&mut self, busy: bool) -> bool {
+    fn again(&mut self, busy: bool) -> bool {
         self.empty = true;
         // A guest that waits sends nothing.
         self.frames &= busy;
-        self.answer || self.frames
+        self.on()
     }
 
     /// It looks for the host's answer.
-    pub fn for_answer(&self) -> bool {
+    fn for_answer(&self) -> bool {
         self.answer
     }
 
     /// It looks.
-    pub fn on(&self) -> bool {
+    fn on(&self) -> bool {
         self.answer || self.frames
     }
 
     /// The card begins to sleep: if it still looked, in vain.
-    pub fn rested(&mut self, now: Instant) {
+    fn rested(&mut self, now: Instant) {
         if std::mem::take(&mut self.answer) {
             self.answers.was_in_vain();
         }
@@ -178,6 +302,29 @@ mod tests {
             looks.came();
         }
         assert!(looked > 3 && looked < all / 32, "{looked} of {all}");
+    }
+
+    /// Something else had the CPU, as it does not if the card sleeps.
+    #[test]
+    fn answers_that_came_late_are_found_in_vain() {
+        let (mut looks, now) = (Looks::default(), Instant::now());
+        let mut looked = 0;
+        for _ in 0..4096 {
+            looks.sent(|| now);
+            looked += u32::from(looks.again(false));
+            looks.waited(LATE);
+            looks.came();
+            looks.rested(now);
+        }
+        assert!(looked > 3 && looked < 128, "{looked}");
+        looks = Looks::default();
+        for _ in 0..100 {
+            looks.sent(|| now);
+            assert!(looks.again(false));
+            looks.waited(LATE / 2);
+            looks.came();
+            looks.rested(now);
+        }
     }
 
     /// What pays off goes on, also after a time in which it did not.

@@ -19,7 +19,7 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn stack(card: Stack) -> Result<Self, Error> {
-        let way = card.line();
+        let way = card.way();
         // The thread does what that of virtio-net does, and has its policy.
         let mut bridge = Bridge::new("net-user", vec![Model::Stack(Box::new(card))])?;
         bridge.way = Some(way);
@@ -61,7 +61,10 @@ impl Bridge {
     /// None that can happen.
     pub fn tap(card: Tap) -> Result<Self, Error> {
         // The thread does what that of virtio-net does, and has its policy.
-        Bridge::new("net", vec![Model::Tap(Box::new(card))])
+        let way = card.way();
+        let mut bridge = Bridge::new("net", vec![Model::Tap(Box::new(card))])?;
+        bridge.way = Some(way);
+        Ok(bridge)
     }
 
     /// With a disk.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// How long a device looks for work by itself, in microseconds.
 const POLL_STACK: &str = "60";
 const POLL_FAR: &str = "30";
-const POLL_TAP: &str = "0";
+const POLL_TAP: &str = "60";
 const POLL_DISK: &str = "0";
 const POLL_CONSOLE: &str = "0";
 const POLL_PLAIN: &str = "0";

@@ -9,7 +9,7 @@
 //! | the guest posts a frame and notifies | vCPU | 1: wakes the bridge, 0 if that is awake |
 //! | the stack sends the data | bridge | 1: `sendto` |
 //! | the program answers | the program's | its own |
-//! | the stack looks whether it did | bridge | `epoll_wait` for each look, then `recvfrom` |
+//! | the stack looks whether it did | bridge | each time `sched_yield`, `epoll_wait`; `recvfrom` |
 //! | the frame is in the guest's buffer; interrupt | bridge | 1: wakes the vCPU |
 //! | the bridge waits again | bridge | 2: `epoll_ctl`, `futex` |
 //!
@@ -18,28 +18,22 @@
 //!
 //! virtio-net's thread sleeps while the program works. Its file wakes the thread that waits for all
 //! files, and that wakes the card's: two switches of threads more. Here the bridge looks by itself
-//! for a while (`poll-us`), but only where it can pay off ([`Looks`]): after it has passed
+//! for a while (`poll-us`), but only where it can pay off ([`Looker`]): after it has passed
 //! something on to the host, and before it has an answer for the guest. After that the guest works,
-//! probably on the same CPU, which the bridge leaves to it at once. A vCPU that still runs while
-//! the bridge looks, on its way to a halt, may have been preempted by the bridge: each look yields
-//! to it.
+//! probably on the same CPU, which the bridge leaves to it at once. The program may wait for this
+//! CPU, and so may a vCPU that still runs, on its way to a halt: before each look the bridge yields.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::looks::Looks;
+use crate::looks::{Looker, Way};
 use crate::offload::flags;
-use paravane_devices::{EventFlags, Line, Waker};
+use paravane_devices::{EventFlags, Waker};
 use paravane_net::link::HEADER;
 use paravane_net::user::{self, Network};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
 };
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 use tracing::warn;
-
-/// The way to the guest, once there is one.
-pub type Attached = Arc<OnceLock<Arc<dyn Line>>>;
 
 /// The card.
 pub struct Stack {
@@ -47,16 +41,11 @@ pub struct Stack {
     network: Network,
     properties: Properties,
     waker: Option<Waker>,
-    line: Attached,
-    /// It may look.
-    may_look: bool,
     /// The network's file was reported, or may be ready.
     reported: bool,
     /// The network's file wakes the bridge.
     armed: bool,
-    looks: Looks,
-    looked: u64,
-    answered: u64,
+    looker: Looker,
 }
 
 impl fmt::Debug for Stack {
@@ -93,6 +82,21 @@ impl user::Port for Room<'_> {
     }
 }
 
+/// Lets the network's file wake the bridge, or not. `armed`: whether it does.
+fn arm(network: &Network, waker: Option<&Waker>, armed: &mut bool, on: bool) {
+    if std::mem::replace(armed, on) == on {
+        return;
+    }
+    let events = if on {
+        EventFlags::IN
+    } else {
+        EventFlags::empty()
+    };
+    if let Some(Err(error)) = waker.map(|waker| waker.arm(network, events)) {
+        warn!("network: cannot wait for the host: {error}");
+    }
+}
+
 impl Stack {
     /// A card with an address on a network.
     #[must_use]
@@ -107,26 +111,22 @@ impl Stack {
             },
             network,
             waker: None,
-            line: Attached::default(),
-            may_look: true,
             reported: false,
             armed: false,
-            looks: Looks::default(),
-            looked: 0,
-            answered: 0,
+            looker: Looker::default(),
         }
     }
 
     /// The same, but it sleeps instead of looking for what comes next.
     #[must_use]
     pub fn without_looks(mut self) -> Self {
-        self.may_look = false;
+        self.looker.forbid();
         self
     }
 
     /// Where it expects the way to the guest.
-    pub(crate) fn line(&self) -> Attached {
-        Arc::clone(&self.line)
+    pub(crate) fn way(&self) -> Way {
+        self.looker.way()
     }
 
     pub(crate) fn start(&mut self, waker: &Waker) {
@@ -134,32 +134,13 @@ impl Stack {
         self.port.start(waker);
     }
 
-    fn arm(&mut self, on: bool) {
-        if self.armed == on {
-            return;
-        }
-        self.armed = on;
-        let events = if on {
-            EventFlags::IN
-        } else {
-            EventFlags::empty()
-        };
-        if let Some(Err(error)) = self
-            .waker
-            .as_ref()
-            .map(|waker| waker.arm(&self.network, events))
-        {
-            warn!("network: cannot wait for the host: {error}");
-        }
-    }
-
     /// Moves frames in both directions. Returns whether it did something, and whether there is more
     /// to do at once.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
+        // While it looks, for whatever, its file may not be armed.
+        let looks = self.looker.begin() | std::mem::take(&mut self.reported);
         self.network.look_at_clock();
         self.port.announce()?;
-        // While it looks, for whatever, its file may not be armed.
-        let looks = std::mem::take(&mut self.reported) || self.looks.on();
         let reports = looks && self.network.look();
         let (mut taken, mut emptied) = (0, false);
         let mut given = 0;
@@ -194,16 +175,7 @@ impl Stack {
         // A guest that always has more must not keep the host's frames waiting.
         self.reported |= unfinished;
         let more = more || reports || (full && self.network.takes()) || unfinished;
-        if self.looks.on() {
-            self.looked += 1;
-        }
-        if taken > 0 {
-            self.looks.sent(Instant::now);
-        }
-        if given > 0 {
-            self.answered += u64::from(self.looks.for_answer());
-            self.looks.came();
-        }
+        self.looker.passed(taken > 0, given > 0);
         Ok((taken > 0 || given > 0, more))
     }
 }
@@ -214,10 +186,7 @@ impl Device for Stack {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        vec![
-            Attribute::figure("looked", self.looked),
-            Attribute::figure("answered", self.answered),
-        ]
+        self.looker.attributes().into()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -231,7 +200,7 @@ impl Device for Stack {
     fn disconnect(&mut self, id: ConnectionId) {
         if self.port.disconnect(id) {
             self.network.detach();
-            self.looks = Looks::default();
+            self.looker.forget();
         }
     }
 
@@ -278,19 +247,14 @@ impl Device for Stack {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        let busy = self.line.get().is_some_and(|line| line.busy());
-        if !self.may_look || !self.looks.again(busy) {
-            return false;
-        }
-        if self.looks.for_answer() {
-            // A file that wakes the bridge now would only cost time.
-            self.arm(false);
-        }
-        if busy {
-            // It may wait for this CPU.
-            std::thread::yield_now();
-        }
-        true
+        let Stack {
+            looker,
+            network,
+            waker,
+            armed,
+            ..
+        } = self;
+        looker.again(|| arm(network, waker.as_ref(), armed, false))
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
@@ -298,8 +262,8 @@ impl Device for Stack {
         if self.port.rest(full) {
             return true;
         }
-        self.looks.rested(Instant::now());
-        self.arm(true);
+        self.looker.rested();
+        arm(&self.network, self.waker.as_ref(), &mut self.armed, true);
         false
     }
 

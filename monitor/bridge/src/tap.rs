@@ -3,8 +3,13 @@
 //!
 //! The host's kernel gets each frame of the guest after a header that says what is to be completed
 //! in it, and gives frames with such headers. It checks them as those of every user of a tap.
+//!
+//! After a frame of the guest it looks for the answer by itself ([`Looker`]), since the tap's file
+//! wakes the thread that waits for all files, and that thread the bridge's: two switches of threads
+//! more. A look is a `read`. docs/vbus.md has the whole chain.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
+use crate::looks::{Looker, Way};
 use crate::offload::{self, Header};
 use crate::presence::Presence;
 use paravane_devices::{EventFlags, Waker};
@@ -36,6 +41,7 @@ pub struct Tap {
     /// Space for a frame after its header.
     outgoing: Vec<u8>,
     presence: Arc<Presence>,
+    looker: Looker,
     sent: u64,
     received: u64,
 }
@@ -72,9 +78,22 @@ impl Tap {
             waiting: None,
             outgoing: Vec::new(),
             presence: Arc::default(),
+            looker: Looker::default(),
             sent: 0,
             received: 0,
         }
+    }
+
+    /// The same, but it sleeps instead of looking for what comes next.
+    #[must_use]
+    pub fn without_looks(mut self) -> Self {
+        self.looker.forbid();
+        self
+    }
+
+    /// Where it expects the way to the guest.
+    pub(crate) fn way(&self) -> Way {
+        self.looker.way()
     }
 
     pub(crate) fn start(&mut self, waker: &Waker) {
@@ -105,6 +124,7 @@ impl Tap {
         }
         self.link = None;
         self.waiting = None;
+        self.looker.forget();
         self.presence.set(0);
     }
 
@@ -186,29 +206,37 @@ impl Tap {
     /// Moves frames in both directions. Returns whether it did something, and whether there may be
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
+        // While it looks, for whatever, its file may not be armed.
+        self.reported |= self.looker.begin();
         let sent = self.transmit(budget)?;
         self.port.announce()?;
         let received = self.receive(budget)?;
+        self.looker.passed(sent > 0, received > 0);
         let more = sent == budget || (self.reported && self.waiting.is_none());
         Ok((sent + received > 0, more))
     }
 
-    fn arm(&mut self) {
-        let (Some(waker), Some(link)) = (&self.waker, &self.link) else {
-            return;
-        };
+    /// What the link is to report while the card sleeps.
+    fn awaited(&self) -> EventFlags {
         let mut events = EventFlags::empty();
         events.set(EventFlags::IN, self.waiting.is_none());
         // One that is down takes frames again once it is up.
-        events.set(EventFlags::OUT, self.full || link.down);
-        // One that has ended would be reported over and over while nothing asks it.
-        if events.is_empty() || self.armed == events {
-            return;
-        }
-        self.armed = events;
-        if let Err(error) = waker.arm(link, events) {
-            warn!("network: cannot wait for the host: {error}");
-        }
+        let down = self.link.as_ref().is_some_and(|link| link.down);
+        events.set(EventFlags::OUT, self.full || down);
+        events
+    }
+}
+
+/// Lets the link wake the bridge for these. `armed`: for which it does.
+fn arm(link: Option<&Link>, waker: Option<&Waker>, armed: &mut EventFlags, events: EventFlags) {
+    let (Some(waker), Some(link)) = (waker, link) else {
+        return;
+    };
+    if std::mem::replace(armed, events) == events {
+        return;
+    }
+    if let Err(error) = waker.arm(link, events) {
+        warn!("network: cannot wait for the host: {error}");
     }
 }
 
@@ -218,10 +246,11 @@ impl Device for Tap {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        vec![
+        let frames = [
             Attribute::figure("sent", self.sent),
             Attribute::figure("received", self.received),
-        ]
+        ];
+        frames.into_iter().chain(self.looker.attributes()).collect()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -235,6 +264,7 @@ impl Device for Tap {
     fn disconnect(&mut self, id: ConnectionId) {
         if self.port.disconnect(id) {
             self.waiting = None;
+            self.looker.forget();
             self.offload(false);
         }
     }
@@ -282,8 +312,14 @@ impl Device for Tap {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        // A look at the tap is a host call.
-        false
+        let Tap {
+            looker,
+            link,
+            waker,
+            armed,
+            ..
+        } = self;
+        looker.again(|| arm(link.as_ref(), waker.as_ref(), armed, EventFlags::empty()))
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
@@ -293,7 +329,13 @@ impl Device for Tap {
         if self.port.rest(self.full) {
             return true;
         }
-        self.arm();
+        self.looker.rested();
+        let events = self.awaited();
+        // One that has ended would be reported over and over while nothing asks it.
+        if !events.is_empty() {
+            let (link, waker) = (self.link.as_ref(), self.waker.as_ref());
+            arm(link, waker, &mut self.armed, events);
+        }
         false
     }
 

@@ -101,7 +101,11 @@ pub fn connect(
         Net::VenetTap(name) => {
             let link = tap::open(name).context("--net")?;
             report.tell(&format!("tap {name}, by a virtual bus"), None);
-            devices.push(Model::Own(Box::new(Bridge::tap(Tap::new(link, mac))?)));
+            let mut card = Tap::new(link, mac);
+            if !spec.uses(Heuristic::CardLooks) {
+                card = card.without_looks();
+            }
+            devices.push(Model::Own(Box::new(Bridge::tap(card)?)));
             return Ok(Connected::default());
         }
         Net::Bus { bus, device } => {
