@@ -5,7 +5,7 @@ use crate::MAX_FRAME;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use std::io;
+use std::io::{self, IoSlice};
 
 /// How a link separates frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,11 @@ impl Link {
         })
     }
 
-    pub(crate) fn reads(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
+    /// A tap's link: each read and each write of the descriptor is a frame after its header.
+    ///
+    /// # Errors
+    /// The descriptor cannot be made non-blocking.
+    pub fn reads(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Read, mtu, true)
     }
 
@@ -110,6 +114,40 @@ impl Link {
     /// The descriptor cannot be made non-blocking.
     pub fn stream(fd: OwnedFd, mtu: u16) -> io::Result<Self> {
         Link::new(fd, Framing::Length, mtu, false)
+    }
+
+    /// Sends one frame of a link with headers, and its header. Otherwise as [`send`](Link::send).
+    ///
+    /// # Errors
+    /// The network has ended.
+    pub fn send_parts(&mut self, header: &[u8; HEADER], frame: &[u8]) -> io::Result<bool> {
+        if !self.headers || self.framing != Framing::Read {
+            return self.send(&[header, frame].concat());
+        }
+        if frame.is_empty() || frame.len() > MAX_FRAME {
+            return Ok(true);
+        }
+        let parts = [IoSlice::new(header), IoSlice::new(frame)];
+        let written = again(|| rustix::io::writev(&self.fd, &parts));
+        self.written(written)
+    }
+
+    /// What a write of a frame to a tap says.
+    fn written(&mut self, written: Result<usize, Errno>) -> io::Result<bool> {
+        match written {
+            Ok(_) => {
+                self.down = false;
+                Ok(true)
+            }
+            // One that was removed gives `BADFD`.
+            Err(Errno::IO) => {
+                self.down = true;
+                Ok(true)
+            }
+            Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NOMEM) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sends one frame, after its header if the link has headers. A stream may keep it until
@@ -131,20 +169,10 @@ impl Link {
             return Ok(true);
         }
         match self.framing {
-            Framing::Read => match again(|| rustix::io::write(&self.fd, frame)) {
-                Ok(_) => {
-                    self.down = false;
-                    Ok(true)
-                }
-                // One that was removed gives `BADFD`.
-                Err(Errno::IO) => {
-                    self.down = true;
-                    Ok(true)
-                }
-                Err(Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NOMEM) => Ok(true),
-                Err(Errno::AGAIN) => Ok(false),
-                Err(error) => Err(error.into()),
-            },
+            Framing::Read => {
+                let written = again(|| rustix::io::write(&self.fd, frame));
+                self.written(written)
+            }
             Framing::Length => {
                 if self.left.len() >= BATCH {
                     self.flush()?;

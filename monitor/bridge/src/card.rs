@@ -59,6 +59,7 @@ pub mod cap {
     pub const CHAIN: u32 = word(layout::VBUS_ETHERNET_CAP_CHAIN);
     pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CAP_CSUM);
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
+    pub const RX_TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO4);
 }
 
 /// The group of events, and its capability.

@@ -48,6 +48,8 @@ mod stack;
 mod suite;
 mod tap;
 #[cfg(test)]
+mod tap_tests;
+#[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod test_guest;
 #[cfg(test)]

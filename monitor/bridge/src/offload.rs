@@ -88,7 +88,11 @@ impl Header {
     fn flags(self) -> u32 {
         if self.flags & NEEDS_CSUM != 0 {
             let (start, offset) = (u32::from(self.start), u32::from(self.offset));
-            return CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
+            let checksum = CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
+            if self.gso_type == GSO_TCPV4 {
+                return checksum | TSO4 | u32::from(self.gso_size) << SIZE_SHIFT;
+            }
+            return checksum;
         }
         if self.flags & DATA_VALID != 0 {
             VALID
@@ -103,21 +107,26 @@ pub fn flags(header: &[u8; HEADER]) -> u32 {
     Header::read(header).flags()
 }
 
-/// A frame of the host's kernel and its flags for the guest. A checksum whose place flags cannot
+/// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose place flags cannot
 /// say is made here, in `space`. `None`: it is no frame for the guest.
 pub fn to_guest<'a>(
     header: &[u8; HEADER],
     frame: &'a [u8],
     space: &'a mut Vec<u8>,
+    caps: u32,
 ) -> Option<(&'a [u8], u32)> {
     let header = Header::read(header);
-    // Not asked for.
-    if header.gso_type != GSO_NONE {
-        return None;
-    }
     let can_say = header.start <= START_MOST
         && header.offset <= OFFSET_MOST
         && header.offset.is_multiple_of(2);
+    // Others were not asked for, and none of these has headers so long.
+    let long = header.gso_type == GSO_TCPV4
+        && caps & cap::RX_TSO4 != 0
+        && header.flags & NEEDS_CSUM != 0
+        && can_say;
+    if header.gso_type != GSO_NONE && !long {
+        return None;
+    }
     if header.flags & NEEDS_CSUM == 0 || can_say {
         return Some((frame, header.flags()));
     }
@@ -185,7 +194,7 @@ mod tests {
             ..Header::default()
         };
         let mut space = Vec::new();
-        let (done, flags) = to_guest(&header.bytes(), &frame, &mut space).unwrap();
+        let (done, flags) = to_guest(&header.bytes(), &frame, &mut space, cap::CSUM).unwrap();
         assert_eq!(flags, VALID);
         let sum = 7 + 9 + 12 + 1 + 0x6162 + 0x6364;
         assert_eq!(done[306..308], (!u16::try_from(sum).unwrap()).to_be_bytes());
@@ -196,11 +205,38 @@ mod tests {
             start: 400,
             ..header
         };
-        assert_eq!(to_guest(&outside.bytes(), &frame, &mut space), None);
+        assert_eq!(
+            to_guest(&outside.bytes(), &frame, &mut space, cap::CSUM),
+            None
+        );
+    }
+
+    #[test]
+    fn long_segments_are_for_guests_that_want_them() {
+        let frame = [0; 60];
         let long = Header {
+            flags: NEEDS_CSUM,
             gso_type: GSO_TCPV4,
-            ..Header::default()
+            gso_size: 1448,
+            start: 34,
+            offset: 16,
         };
-        assert_eq!(to_guest(&long.bytes(), &frame, &mut Vec::new()), None);
+        let flags = |header: Header, caps| {
+            let mut space = Vec::new();
+            to_guest(&header.bytes(), &frame, &mut space, caps).map(|(_, flags)| flags)
+        };
+        let all = cap::CHAIN | cap::CSUM | cap::RX_TSO4;
+        let expected = CSUM | TSO4 | 34 << START_SHIFT | 8 << OFFSET_SHIFT | 1448 << SIZE_SHIFT;
+        assert_eq!(flags(long, all), Some(expected));
+        assert_eq!(flags(long, all & !cap::RX_TSO4), None);
+        // Without a checksum to complete, or with one at no place that flags can say.
+        assert_eq!(flags(Header { flags: 0, ..long }, all), None);
+        assert_eq!(flags(Header { start: 300, ..long }, all), None);
+        // TCP over IPv6.
+        let other = Header {
+            gso_type: 4,
+            ..long
+        };
+        assert_eq!(flags(other, all), None);
     }
 }

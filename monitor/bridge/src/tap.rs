@@ -38,8 +38,6 @@ pub struct Tap {
     full: bool,
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
-    /// Space for a frame after its header.
-    outgoing: Vec<u8>,
     presence: Arc<Presence>,
     looker: Looker,
     sent: u64,
@@ -68,7 +66,7 @@ impl Tap {
                 mac,
                 mtu: link.mtu,
                 mtu_max: link.mtu,
-                caps: cap::CHAIN | cap::CSUM | cap::TSO4,
+                caps: cap::CHAIN | cap::CSUM | cap::TSO4 | cap::RX_TSO4,
             },
             link: Some(link),
             waker: None,
@@ -76,7 +74,6 @@ impl Tap {
             armed: EventFlags::empty(),
             full: false,
             waiting: None,
-            outgoing: Vec::new(),
             presence: Arc::default(),
             looker: Looker::default(),
             sent: 0,
@@ -105,10 +102,12 @@ impl Tap {
         Arc::clone(&self.presence)
     }
 
-    /// Tells the host which unfinished frames the guest takes.
-    fn offload(&self, checksum: bool) {
+    /// Tells the host which unfinished frames a guest with these capabilities takes.
+    fn offload(&self, caps: u32) {
+        let has = |cap: u32| caps & cap == cap;
         let offload = Offload {
-            checksum,
+            checksum: has(cap::CSUM),
+            tcp4: has(cap::CHAIN | cap::CSUM | cap::RX_TSO4),
             ..Offload::default()
         };
         if let Some(Err(error)) = self.link.as_ref().map(|l| tap::set_offload(l, offload)) {
@@ -139,10 +138,7 @@ impl Tap {
                 return Ok(taken);
             };
             let header = Header::of_flags(self.port.flags(), self.port.caps);
-            self.outgoing.clear();
-            self.outgoing.extend_from_slice(&header.bytes());
-            self.outgoing.extend_from_slice(&frame);
-            let sent = link.send(&self.outgoing);
+            let sent = link.send_parts(&header.bytes(), &frame);
             match sent {
                 Ok(true) => {
                     self.port.passed(frame);
@@ -191,7 +187,8 @@ impl Tap {
                 continue;
             };
             let mut finished = Vec::new();
-            let Some((frame, flags)) = offload::to_guest(header, frame, &mut finished) else {
+            let caps = self.port.caps;
+            let Some((frame, flags)) = offload::to_guest(header, frame, &mut finished, caps) else {
                 continue;
             };
             if !self.port.give(frame, flags)? {
@@ -265,7 +262,7 @@ impl Device for Tap {
         if self.port.disconnect(id) {
             self.waiting = None;
             self.looker.forget();
-            self.offload(false);
+            self.offload(0);
         }
     }
 
@@ -279,12 +276,12 @@ impl Device for Tap {
         match self.port.call(&self.properties, call, argument, result)? {
             Called::Result(bytes) => Ok(bytes),
             Called::Up => {
-                self.offload(self.port.caps & cap::CSUM != 0);
+                self.offload(self.port.caps);
                 self.reported = true;
                 Ok(0)
             }
             Called::Down => {
-                self.offload(false);
+                self.offload(0);
                 Ok(0)
             }
         }

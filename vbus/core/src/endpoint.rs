@@ -178,10 +178,14 @@ impl Endpoint {
             if start > to.len() {
                 return Err(Broken::Parts);
             }
-            to.resize(end, 0);
-            let part = to.get_mut(start..).unwrap_or_default();
+            // Bytes of an earlier packet are overwritten: nothing has to be cleared.
+            if end > to.len() {
+                to.resize(end, 0);
+            }
+            let part = to.get_mut(start..end).unwrap_or_default();
             self.memory.read(place.ptr, part).map_err(Broken::Memory)?;
             if place.flags & more == 0 {
+                to.truncate(end);
                 return Ok(Some(flags));
             }
             // A packet has at least a byte for each part, so the loop ends.

@@ -73,6 +73,8 @@ pub const VBUS_ETHERNET_CAP_CHAIN: u64 = 0x1;
 pub const VBUS_ETHERNET_CAP_CSUM: u64 = 0x2;
 /// The north sends TCP segments over IPv4 that are longer than the MTU.
 pub const VBUS_ETHERNET_CAP_TSO4: u64 = 0x4;
+/// The south does. Nothing without the first two.
+pub const VBUS_ETHERNET_CAP_RX_TSO4: u64 = 0x8;
 
 // virtual-ethernet: vbus_descriptor.flags. All but VBUS_ETHERNET_MORE are of a frame's first descriptor
 /// The frame goes on in the next descriptor.
@@ -81,7 +83,7 @@ pub const VBUS_ETHERNET_MORE: u64 = 0x1;
 pub const VBUS_ETHERNET_CSUM: u64 = 0x2;
 /// The checksum was verified.
 pub const VBUS_ETHERNET_VALID: u64 = 0x4;
-/// To be cut into segments of size bytes.
+/// TCP over IPv4, as long as several segments of size bytes.
 pub const VBUS_ETHERNET_TSO4: u64 = 0x8;
 /// Offset / 2: 4 bits.
 pub const VBUS_ETHERNET_OFFSET_SHIFT: u64 = 0x4;

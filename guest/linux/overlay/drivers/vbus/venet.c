@@ -18,7 +18,8 @@ static unsigned int pairs = 1;
 module_param(pairs, uint, 0444);
 MODULE_PARM_DESC(pairs, "pairs of queues of a card at first; 0: one for each CPU");
 
-#define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4)
+#define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4 | \
+	      VBUS_ETHERNET_CAP_RX_TSO4)
 
 /* The device is used no more until it is connected anew. */
 void venet_break(struct venet *venet, int error)

@@ -77,6 +77,23 @@ static struct sk_buff *begun(struct venet_pair *pair, struct page *page, u32 use
 	return skb;
 }
 
+/*
+ * A frame as long as several segments: what is sent on must be cut again. Returns false if the
+ * flags make no sense.
+ */
+static bool segments(struct sk_buff *skb, u32 flags)
+{
+	u16 size = flags >> VBUS_ETHERNET_SIZE_SHIFT;
+
+	if (!size || skb->ip_summed != CHECKSUM_PARTIAL)
+		return false;
+	skb_shinfo(skb)->gso_size = size;
+	/* The stack looks at the headers, and counts the segments. */
+	skb_shinfo(skb)->gso_type = SKB_GSO_TCPV4 | SKB_GSO_DODGY;
+	skb_shinfo(skb)->gso_segs = 0;
+	return true;
+}
+
 static void deliver(struct venet_pair *pair, struct sk_buff *skb, u32 flags)
 {
 	struct venet *venet = pair->venet;
@@ -91,6 +108,9 @@ static void deliver(struct venet_pair *pair, struct sk_buff *skb, u32 flags)
 	} else if (flags & VBUS_ETHERNET_VALID && venet->caps & VBUS_ETHERNET_CAP_CSUM) {
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 	}
+	if (flags & VBUS_ETHERNET_TSO4 && venet->caps & VBUS_ETHERNET_CAP_RX_TSO4 &&
+	    !segments(skb, flags))
+		goto drop;
 	dev_sw_netstats_rx_add(venet->dev, skb->len);
 	skb->protocol = eth_type_trans(skb, venet->dev);
 	skb_record_rx_queue(skb, pair->number);
