@@ -107,8 +107,8 @@ pub fn flags(header: &[u8; HEADER]) -> u32 {
     Header::read(header).flags()
 }
 
-/// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose place flags cannot
-/// say is made here, in `space`. `None`: it is no frame for the guest.
+/// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose
+/// place flags cannot say is made here, in `space`. `None`: it is no frame for the guest.
 pub fn to_guest<'a>(
     header: &[u8; HEADER],
     frame: &'a [u8],

@@ -21,7 +21,8 @@
 //! for a while (`poll-us`), but only where it can pay off ([`Looker`]): after it has passed
 //! something on to the host, and before it has an answer for the guest. After that the guest works,
 //! probably on the same CPU, which the bridge leaves to it at once. The program may wait for this
-//! CPU, and so may a vCPU that still runs, on its way to a halt: before each look the bridge yields.
+//! CPU, and so may a vCPU that still runs, on its way to a halt. So the bridge yields before each
+//! look.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
 use crate::looks::{Looker, Way};
