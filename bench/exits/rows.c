@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* The rows: what a guest does between two marks. */
+#include <dirent.h>
 #include <linux/close_range.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -242,9 +245,40 @@ void row_pipe_across(void)
 	must(waitpid(child, NULL, 0), "waitpid");
 }
 
+/*
+ * What a program leaves behind at its end is freed by RCU, whose threads run on any CPU. On the
+ * other one they cost several exits for each program, so on which they are would decide the figure.
+ */
+static void pin_rcu(unsigned int cpu)
+{
+	DIR *folder = opendir("/proc");
+	struct dirent *entry;
+	char path[300], name[16];
+	cpu_set_t set;
+
+	must(folder ? 0 : -1, "/proc");
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	while ((entry = readdir(folder))) {
+		pid_t thread = (pid_t)strtoul(entry->d_name, NULL, 10);
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+		file = thread > 0 ? fopen(path, "r") : NULL;
+		if (!file)
+			continue;
+		/* Those of one CPU stay where they are. */
+		if (fgets(name, sizeof(name), file) && !strncmp(name, "rcu", 3))
+			(void)sched_setaffinity(thread, sizeof(set), &set);
+		fclose(file);
+	}
+	closedir(folder);
+}
+
 void row_fork(void)
 {
 	pin(0);
+	pin_rcu(0);
 	fork_exit();
 }
 
