@@ -24,6 +24,11 @@ const DENSE: u32 = 3;
 /// If others have the CPU for so long between two looks, they would have left it sooner to a card
 /// that sleeps.
 const LATE: Duration = Duration::from_micros(300);
+/// A program that answers from a CPU of its own mostly does within this time. Until then a yield
+/// would only make the scheduler prefer others to the card when it is notified the next time.
+const ALONE: Duration = Duration::from_micros(16);
+/// A yield that takes so long has let others run.
+const SWITCH: Duration = Duration::from_micros(3);
 
 /// How often opportunities to look are used.
 #[derive(Debug, Default)]
@@ -148,7 +153,8 @@ impl Looker {
         if answer {
             quiet();
         }
-        self.yields = (answer || busy).then_some(!busy);
+        let yields = self.looks.yields(busy, Instant::now);
+        self.yields = yields.then_some(!busy);
         true
     }
 
@@ -168,6 +174,10 @@ struct Looks {
     answers: Luck,
     /// Others have had the CPU for long since it began.
     late: bool,
+    /// When it found nothing for the first time.
+    begun: Option<Instant>,
+    /// The last yield let others run: probably the program that answers.
+    shared: bool,
     /// When the card began to sleep, unless frames of the guest have come since.
     slept: Option<Instant>,
     /// Times in a row that the guest's frames came soon after that.
@@ -186,6 +196,7 @@ impl Looks {
             self.awaited = true;
             self.answer = self.answers.take();
             self.late = false;
+            self.begun = None;
         }
         if let Some(slept) = self.slept.take() {
             let soon = now().saturating_duration_since(slept) < SOON;
@@ -216,9 +227,19 @@ impl Looks {
         self.awaited = false;
     }
 
+    /// Whether others come before the next look. `busy`: the guest's vCPU runs, or wants to.
+    fn yields(&mut self, busy: bool, now: impl FnOnce() -> Instant) -> bool {
+        if busy || !self.answer || self.shared {
+            return busy || self.answer;
+        }
+        let now = now();
+        now.saturating_duration_since(*self.begun.get_or_insert(now)) >= ALONE
+    }
+
     /// Others had the CPU for so long between two looks.
     fn waited(&mut self, time: Duration) {
         self.late |= time >= LATE;
+        self.shared = time >= SWITCH;
     }
 
     /// There was nothing. Whether to look again, for as long as the attribute says; `busy`: the
@@ -325,6 +346,26 @@ mod tests {
             looks.came();
             looks.rested(now);
         }
+    }
+
+    /// A program on the same CPU gets it at once, after it was found there.
+    #[test]
+    fn it_yields_late_or_where_that_let_others_run() {
+        let (mut looks, start) = (Looks::default(), Instant::now());
+        let after = |micros: u64| move || start + Duration::from_micros(micros);
+        looks.sent(after(0));
+        assert!(!looks.yields(false, after(1)) && !looks.yields(false, after(16)));
+        assert!(looks.yields(true, after(2)), "the vCPU may wait for it");
+        assert!(looks.yields(false, after(17)));
+        looks.waited(SWITCH);
+        looks.came();
+        looks.sent(after(100));
+        assert!(looks.yields(false, after(101)));
+        looks.waited(SWITCH / 2);
+        assert!(!looks.yields(false, after(102)) && looks.yields(false, after(118)));
+        looks.came();
+        looks.sent(after(200));
+        assert!(!looks.yields(false, after(201)), "the time begins anew");
     }
 
     /// What pays off goes on, also after a time in which it did not.
