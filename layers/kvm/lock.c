@@ -38,7 +38,8 @@ void kvm_lock_wait(const u8 *location, u8 value)
 	self = kvm_self();
 	__atomic_store_n(&self->waiting, 1, __ATOMIC_SEQ_CST);
 	if (READ_ONCE(*location) == value &&
-	    !__atomic_exchange_n(&self->native.lock_pending, 0, __ATOMIC_SEQ_CST)) {
+	    !__atomic_exchange_n(&self->native.lock_pending, FAULT(WAIT_LEAVES_KICK),
+				 __ATOMIC_SEQ_CST)) {
 		halt(self, flags);
 		/* The kick that has ended the wait, if one has. */
 		__atomic_store_n(&self->native.lock_pending, 0, __ATOMIC_SEQ_CST);
