@@ -287,7 +287,7 @@ fn a_disk_keeps_what_is_written() {
 fn a_console_carries_bytes_of_every_value() {
     let mut host = host();
     host.ok(
-        "head -c 1048576 /tmp/w/file >/tmp/small
+        "head -c 1048576 /tmp/w/file >/tmp/small; : >/tmp/came
          { until grep -q raw /tmp/came; do sleep 0.1; done; cat /tmp/small; sleep 600; } |
              unix_client /tmp/console >/tmp/came 2>&1 &",
         10,
