@@ -84,9 +84,9 @@ fn registers_memory_steps_and_interruptions() {
         assert!(pair[0].starts_with("T05"), "{said:?}");
     }
     assert_eq!(said[46], "OK");
-    // The guest has noticed nothing.
+    // The guest has noticed nothing. It may end before the touch has told its end.
     let said = host.ok(
-        "paravane exec debugged -- touch /tmp/go || exit 1
+        "paravane exec debugged -- touch /tmp/go 2>/dev/null
          for i in $(seq 100); do test -e /tmp/code && break; sleep 0.1; done; cat /tmp/code",
         60,
     );
