@@ -76,7 +76,7 @@ pub fn open(name: &str) -> Result<Link, Error> {
     // TUNSETIFF would make the interface if this process may, and a typing error would be a machine
     // whose network leads nowhere.
     let asked = socket(AddressFamily::UNIX, SocketType::DGRAM, None).map_err(|e| fail(e.into()))?;
-    if name_to_index(asked, name) == Err(Errno::NODEV) {
+    if name_to_index(&asked, name) == Err(Errno::NODEV) {
         return Err(Error::Tap {
             name: name.to_string(),
             error: io::Error::other("there is no such interface"),
@@ -100,15 +100,21 @@ pub fn open(name: &str) -> Result<Link, Error> {
     if done < 0 {
         return Err(fail(io::Error::last_os_error()));
     }
-    Link::reads(fd, mtu_of(name)).map_err(fail)
+    let mtu = mtu_of(&asked, &mut request).map_err(fail)?;
+    Link::reads(fd, mtu).map_err(fail)
 }
 
-/// The MTU of the interface, 1500 if the host does not tell.
-fn mtu_of(name: &str) -> u16 {
-    std::fs::read_to_string(format!("/sys/class/net/{name}/mtu"))
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(1500)
+/// The MTU of the interface that the request names. /sys may show another network namespace than
+/// that of this process.
+fn mtu_of(socket: &OwnedFd, request: &mut libc::ifreq) -> io::Result<u16> {
+    // SAFETY: SIOCGIFMTU reads and writes the `struct ifreq` that it is given.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut *request) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFMTU has written this member, and each value of an int is valid.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
 #[cfg(test)]

@@ -333,7 +333,7 @@ fn in_namespace(script: &str) -> Option<program::Run> {
     Some(program::finish(command.args(own.get_args())))
 }
 
-/// An interface, a guest on it, connections both ways.
+/// An interface with an MTU of its own, a guest on it, connections both ways.
 fn tap_is_a_wire(net: &str) {
     let script = r#"
         set -e
@@ -342,13 +342,13 @@ fn tap_is_a_wire(net: &str) {
         ip link set lo up
         ip tuntap add vm0 mode tap
         ip addr add 10.9.0.1/24 dev vm0
-        ip link set vm0 up
+        ip link set vm0 mtu 9000 up
         head -c 3000000 /dev/urandom > "$folder/file"
         sha256sum < "$folder/file"
         busybox httpd -f -p 10.9.0.1:7000 -h "$folder" >/dev/null 2>&1 &
         trap "kill $!" EXIT
         "$@" --net NET --timeout 60 -- sh -c '
-            ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 up && mkdir /tmp/x
+            ip addr add 10.9.0.2/24 dev eth0 && ip link set eth0 mtu 9000 up && mkdir /tmp/x
             printf "GET /file HTTP/1.0\r\n\r\n" | nc 10.9.0.1 7000 | sed "1,/^\r*$/d" > /tmp/x/file
             httpd -f -p 80 -h /tmp/x' >/dev/null 2>&1 &
         monitor=$!
