@@ -265,10 +265,20 @@ TEST(ap_stack, "cpu.stop.stack", 2, 0, CPU_STOP)
 	back_to_work();
 }
 
-/* Others see that it is stopped, and that nobody has taken its processor. */
-TEST(ap_stop_seen, "lock.run_state.stopped", 2, 0, LOCK_RUN_STATE, CPU_STOP)
+static u64 about_to_stop;
+
+/* A call first: by it the layer knows that the vCPU runs. */
+static void stop_here(void *argument)
 {
-	struct vmi_ap_state state = probe_state();
+	(void)argument;
+	(void)vmi.lock_preempted(0);
+	atomic_store(&about_to_stop, 1);
+	vmi.cpu_stop();
+}
+
+/* Others see that it is stopped, and that nobody has taken its processor. */
+TEST(ap_stop_seen, "lock.run_state.stopped", 2, 0, LOCK_RUN_STATE, LOCK_PREEMPTED, CPU_STOP)
+{
 	const struct vmi_run_state *other;
 	u32 stopped;
 	int preempted;
@@ -277,7 +287,9 @@ TEST(ap_stop_seen, "lock.run_state.stopped", 2, 0, LOCK_RUN_STATE, CPU_STOP)
 	if (!(layer_features(VMI_SECTION_LOCK) & VMI_LOCK_RUN_STATES))
 		test_skip("needs VMI_LOCK_RUN_STATES");
 	other = (const struct vmi_run_state *)vmi.lock_run_state(1);
-	start_probe(&state);
+	about_to_stop = 0;
+	run_on(1, stop_here, NULL);
+	WAIT_UNTIL(atomic_load(&about_to_stop));
 	start = now();
 	while ((stopped = READ_ONCE(other->state)) != VMI_RUN_OFF &&
 	       now() - start < patient(NS_PER_S))
