@@ -21,14 +21,6 @@ const PAUSE: u32 = 64;
 const SOON: Duration = Duration::from_micros(50);
 /// Times in a row that it did.
 const DENSE: u32 = 3;
-/// If others have the CPU for so long between two looks, they would have left it sooner to a card
-/// that sleeps.
-const LATE: Duration = Duration::from_micros(300);
-/// A program that answers from a CPU of its own mostly does within this time. Until then a yield
-/// would only make the scheduler prefer others to the card when it is notified the next time.
-const ALONE: Duration = Duration::from_micros(16);
-/// A yield that takes so long has let others run.
-const SWITCH: Duration = Duration::from_micros(3);
 
 /// How often opportunities to look are used.
 #[derive(Debug, Default)]
@@ -66,8 +58,8 @@ pub struct Looker {
     looks: Looks,
     may: bool,
     way: Way,
-    /// Others come before the next look: `true` if that cannot be the vCPU.
-    yields: Option<bool>,
+    /// The vCPU comes before the next look.
+    yields: bool,
     looked: u64,
     answered: u64,
 }
@@ -78,7 +70,7 @@ impl Default for Looker {
             looks: Looks::default(),
             may: true,
             way: Way::default(),
-            yields: None,
+            yields: false,
             looked: 0,
             answered: 0,
         }
@@ -117,13 +109,9 @@ impl Looker {
 
     /// A round begins. Returns whether the card looks in it.
     pub fn begin(&mut self) -> bool {
-        if let Some(others) = self.yields.take() {
-            // The program that is to answer, or the vCPU, may wait for this CPU.
-            let begun = Instant::now();
+        if std::mem::take(&mut self.yields) {
+            // It may wait for this CPU.
             std::thread::yield_now();
-            if others {
-                self.looks.waited(begun.elapsed());
-            }
         }
         self.looks.on()
     }
@@ -149,12 +137,10 @@ impl Looker {
         if !self.may || !self.looks.again(busy) {
             return false;
         }
-        let answer = self.looks.for_answer();
-        if answer {
+        if self.looks.for_answer() {
             quiet();
         }
-        let yields = self.looks.yields(busy, Instant::now);
-        self.yields = yields.then_some(!busy);
+        self.yields = busy;
         true
     }
 
@@ -172,12 +158,6 @@ struct Looks {
     /// It looks for the host's answer now.
     answer: bool,
     answers: Luck,
-    /// Others have had the CPU for long since it began.
-    late: bool,
-    /// When it found nothing for the first time.
-    begun: Option<Instant>,
-    /// The last yield let others run: probably the program that answers.
-    shared: bool,
     /// When the card began to sleep, unless frames of the guest have come since.
     slept: Option<Instant>,
     /// Times in a row that the guest's frames came soon after that.
@@ -195,8 +175,6 @@ impl Looks {
         if !self.awaited {
             self.awaited = true;
             self.answer = self.answers.take();
-            self.late = false;
-            self.begun = None;
         }
         if let Some(slept) = self.slept.take() {
             let soon = now().saturating_duration_since(slept) < SOON;
@@ -218,28 +196,9 @@ impl Looks {
     /// The guest has something to work on.
     fn came(&mut self) {
         if std::mem::take(&mut self.answer) {
-            if self.late {
-                self.answers.was_in_vain();
-            } else {
-                self.answers.paid_off();
-            }
+            self.answers.paid_off();
         }
         self.awaited = false;
-    }
-
-    /// Whether others come before the next look. `busy`: the guest's vCPU runs, or wants to.
-    fn yields(&mut self, busy: bool, now: impl FnOnce() -> Instant) -> bool {
-        if busy || !self.answer || self.shared {
-            return busy || self.answer;
-        }
-        let now = now();
-        now.saturating_duration_since(*self.begun.get_or_insert(now)) >= ALONE
-    }
-
-    /// Others had the CPU for so long between two looks.
-    fn waited(&mut self, time: Duration) {
-        self.late |= time >= LATE;
-        self.shared = time >= SWITCH;
     }
 
     /// There was nothing. Whether to look again, for as long as the attribute says; `busy`: the
@@ -323,49 +282,6 @@ mod tests {
             looks.came();
         }
         assert!(looked > 3 && looked < all / 32, "{looked} of {all}");
-    }
-
-    /// Something else had the CPU, as it does not if the card sleeps.
-    #[test]
-    fn answers_that_came_late_are_found_in_vain() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
-        let mut looked = 0;
-        for _ in 0..4096 {
-            looks.sent(|| now);
-            looked += u32::from(looks.again(false));
-            looks.waited(LATE);
-            looks.came();
-            looks.rested(now);
-        }
-        assert!(looked > 3 && looked < 128, "{looked}");
-        looks = Looks::default();
-        for _ in 0..100 {
-            looks.sent(|| now);
-            assert!(looks.again(false));
-            looks.waited(LATE / 2);
-            looks.came();
-            looks.rested(now);
-        }
-    }
-
-    /// A program on the same CPU gets it at once, after it was found there.
-    #[test]
-    fn it_yields_late_or_where_that_let_others_run() {
-        let (mut looks, start) = (Looks::default(), Instant::now());
-        let after = |micros: u64| move || start + Duration::from_micros(micros);
-        looks.sent(after(0));
-        assert!(!looks.yields(false, after(1)) && !looks.yields(false, after(16)));
-        assert!(looks.yields(true, after(2)), "the vCPU may wait for it");
-        assert!(looks.yields(false, after(17)));
-        looks.waited(SWITCH);
-        looks.came();
-        looks.sent(after(100));
-        assert!(looks.yields(false, after(101)));
-        looks.waited(SWITCH / 2);
-        assert!(!looks.yields(false, after(102)) && looks.yields(false, after(118)));
-        looks.came();
-        looks.sent(after(200));
-        assert!(!looks.yields(false, after(201)), "the time begins anew");
     }
 
     /// What pays off goes on, also after a time in which it did not.

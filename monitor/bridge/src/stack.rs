@@ -9,7 +9,7 @@
 //! | the guest posts a frame and notifies | vCPU | 1: wakes the bridge, 0 if that is awake |
 //! | the stack sends the data | bridge | 1: `sendto` |
 //! | the program answers | the program's | its own |
-//! | the stack looks whether it did | bridge | each time `epoll_wait`; `recvfrom` |
+//! | the stack looks whether it did | bridge | `epoll_wait` for each look, then `recvfrom` |
 //! | the frame is in the guest's buffer; interrupt | bridge | 1: wakes the vCPU |
 //! | the bridge waits again | bridge | 2: `epoll_ctl`, `futex` |
 //!
@@ -20,8 +20,9 @@
 //! files, and that wakes the card's: two switches of threads more. Here the bridge looks by itself
 //! for a while (`poll-us`), but only where it can pay off ([`Looker`]): after it has passed
 //! something on to the host, and before it has an answer for the guest. After that the guest works,
-//! probably on the same CPU, which the bridge leaves to it at once. The program may wait for this
-//! CPU, and so may a vCPU that still runs, on its way to a halt: the bridge yields to them.
+//! probably on the same CPU, which the bridge leaves to it at once. A vCPU that still runs while
+//! the bridge looks, on its way to a halt, may have been preempted by the bridge: each look yields
+//! to it.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
 use crate::looks::{Looker, Way};
