@@ -246,8 +246,8 @@ void row_pipe_across(void)
 }
 
 /*
- * What a program leaves behind at its end is freed by RCU, whose threads run on any CPU. On the
- * other one they cost several exits for each program, so on which they are would decide the figure.
+ * RCU frees what a program leaves at its end. Its threads run on any CPU. On the other one they
+ * cost several exits for each program, so their place would decide the figure.
  */
 static void pin_rcu(unsigned int cpu)
 {

@@ -126,7 +126,7 @@ impl Fault {
             IO_DELAY => !trace.contains("kvm_pio: pio_write at 0x80 "),
             // To whom the host's scheduler gives the processor is its own matter.
             YIELDS => trace.contains("kvm_hypercall: nr 0xb "),
-            // Who starts next gets a memory into which the host does not write.
+            // The kernel that starts next gets a memory into which the host does not write.
             REBOOT => trace.contains(UNSHARED),
             _ => true,
         }

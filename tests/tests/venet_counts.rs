@@ -110,7 +110,7 @@ fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     machine.end();
 }
 
-/// Starts a monitor on a host of its own with a tap and a server behind it.
+/// Starts a monitor on a host of its own with a tap, and a server that the guest reaches by it.
 const HOST: &str = r#"#!/bin/sh
 set -e
 root=--map-root-user

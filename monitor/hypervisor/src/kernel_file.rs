@@ -36,7 +36,7 @@ pub enum Format {
 pub enum Bytes {
     /// Part of this program.
     BuiltIn(&'static [u8]),
-    /// A mapped file, which stays open: whoever needs more of it reads the same one.
+    /// A mapped file, which stays open: later readers get the same one.
     Mapped(Mmap, File),
 }
 
