@@ -86,6 +86,16 @@ fn parts_are_measured_alone() {
     assert!((most + number(&row["ci95"][0])).abs() < 1e-9, "{loss}");
     assert!(most >= -number(&row["gain_percent"]), "{loss}");
 
+    let folder = tempfile::tempdir().unwrap();
+    let earlier = folder.path().join("earlier.json");
+    std::fs::write(&earlier, loss.to_string()).unwrap();
+    let earlier = earlier.to_str().unwrap();
+    let words = ["--no-loss", "--workload", "hackbench-40", "--add", earlier];
+    let more = bench(&words);
+    let turns = more["rows"][0]["turns"].as_array().unwrap();
+    assert_eq!(turns.len(), 4, "{more}");
+    assert_eq!(turns[..2], row["turns"].as_array().unwrap()[..], "{more}");
+
     let time = bench(&["--time", "--case", "1x", "--case", "3x", "--idle", "2"]);
     assert_eq!(time["rows"].as_array().unwrap().len(), 0, "{time}");
     let clocks = time["clocks"].as_array().unwrap();

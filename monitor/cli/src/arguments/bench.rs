@@ -214,6 +214,11 @@ pub struct BenchOvercommit {
     #[arg(long)]
     pub no_loss: bool,
 
+    /// With --no-loss: count the rounds of an earlier run of this host, too; FILE is what it printed
+    /// with --json
+    #[arg(long, value_name = "FILE", requires = "no_loss")]
+    pub add: Option<PathBuf>,
+
     /// Measure only clocks, accounted time and machines that idle
     #[arg(long, conflicts_with_all = ["no_loss", "workload"])]
     pub time: bool,

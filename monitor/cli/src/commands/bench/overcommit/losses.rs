@@ -7,15 +7,69 @@
 use super::report::{Pair, Report, Turn};
 use super::workloads::Workload;
 use super::{Bench, Progress};
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// The rounds of each workload of an earlier run.
+#[derive(Debug, Default)]
+pub struct Earlier(HashMap<String, Vec<[Turn; 2]>>);
+
+/// What counts of an earlier run's report.
+#[derive(Deserialize)]
+struct Printed {
+    no_loss: bool,
+    vcpus: u32,
+    rows: Vec<PrintedRow>,
+}
+
+#[derive(Deserialize)]
+struct PrintedRow {
+    workload: String,
+    turns: Vec<[Turn; 2]>,
+}
+
+impl Earlier {
+    /// Reads what a run with as many vCPUs has printed.
+    pub fn read(file: &Path, vcpus: u32) -> anyhow::Result<Self> {
+        let name = file.display();
+        let text = fs::read_to_string(file).with_context(|| format!("--add {name}"))?;
+        let printed: Printed = serde_json::from_str(&text)
+            .with_context(|| format!("--add {name}: not what --no-loss --json prints"))?;
+        if !printed.no_loss || printed.vcpus != vcpus {
+            bail!("--add {name}: not of --no-loss with {vcpus} vCPUs");
+        }
+        let rows = printed
+            .rows
+            .into_iter()
+            .map(|row| (row.workload, row.turns));
+        Ok(Earlier(rows.collect()))
+    }
+
+    /// The rounds of a workload.
+    fn pair(&self, workload: &str) -> Pair {
+        let mut pair = Pair::default();
+        for [base, pv] in self.0.get(workload).into_iter().flatten() {
+            pair.add(*base, *pv);
+        }
+        pair
+    }
+}
 
 /// Measures each workload in each round, and adds a row for each to the report.
 pub fn measure(
     bench: &Bench<'_>,
     workloads: &[&'static Workload],
+    earlier: &Earlier,
     progress: &Progress,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let mut pairs: Vec<_> = workloads.iter().map(|w| (*w, Pair::default())).collect();
+    let mut pairs: Vec<_> = workloads
+        .iter()
+        .map(|workload| (*workload, earlier.pair(workload.name)))
+        .collect();
     let rounds = bench.rounds();
     for round in 0..rounds {
         progress.step(&format!("round {} of {rounds}: starting", round + 1));
@@ -30,7 +84,7 @@ pub fn measure(
                 }
                 continue;
             }
-            let first = (round % 2) as usize;
+            let first = pair.rounds() % 2;
             let mut turns = [Turn::default(); 2];
             // A change of the host from turn to turn is in both sums.
             for machine in [first, 1 - first, 1 - first, first] {
@@ -47,4 +101,49 @@ pub fn measure(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_of_an_earlier_run_are_those_that_it_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("earlier.json");
+        let turn = |seconds| Turn {
+            seconds,
+            ..Turn::default()
+        };
+        let mut pair = Pair::default();
+        pair.add(turn(2.0), turn(3.0));
+        pair.add(turn(4.0), turn(4.0));
+        let mut report = Report {
+            vcpus: 2,
+            no_loss: true,
+            ..Report::default()
+        };
+        report.add(1, "w", &pair);
+        fs::write(&file, serde_json::to_string(&report).unwrap()).unwrap();
+        let earlier = Earlier::read(&file, 2).unwrap();
+        assert_eq!(earlier.pair("other").rounds(), 0);
+        let mut again = Report::default();
+        again.add(1, "w", &earlier.pair("w"));
+        let (first, second) = (&report.rows[0], &again.rows[0]);
+        assert_eq!(second.rounds, 2);
+        assert!((first.pv_s - second.pv_s).abs() < 1e-9, "{second:?}");
+        assert!((first.gain_percent - second.gain_percent).abs() < 1e-9);
+
+        let refused = |vcpus| Earlier::read(&file, vcpus).unwrap_err().to_string();
+        let name = file.display();
+        assert_eq!(
+            refused(4),
+            format!("--add {name}: not of --no-loss with 4 vCPUs")
+        );
+        fs::write(&file, "{}").unwrap();
+        assert_eq!(
+            refused(2),
+            format!("--add {name}: not what --no-loss --json prints")
+        );
+    }
 }

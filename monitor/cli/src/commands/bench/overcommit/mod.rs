@@ -107,6 +107,7 @@ struct Plan {
     cases: Vec<u32>,
     workloads: Vec<&'static Workload>,
     idle: u32,
+    earlier: losses::Earlier,
 }
 
 impl Plan {
@@ -118,10 +119,15 @@ impl Plan {
         };
         let all = args.case.is_empty() && args.workload.is_empty() && !args.no_loss;
         let idle = args.idle.unwrap_or(if all { IDLE } else { 0 });
+        let few = if args.no_loss { FEW_VCPUS } else { VCPUS };
+        let vcpus = args.vcpus.unwrap_or(few);
+        let earlier = args.add.as_deref();
         Ok(Plan {
-            vcpus: args
-                .vcpus
-                .unwrap_or(if args.no_loss { FEW_VCPUS } else { VCPUS }),
+            vcpus,
+            earlier: earlier
+                .map(|file| losses::Earlier::read(file, vcpus))
+                .transpose()?
+                .unwrap_or_default(),
             cases: if args.no_loss {
                 vec![1]
             } else {
@@ -169,7 +175,7 @@ impl Bench<'_> {
                 report.clocks.push(time::measure(self, case)?);
             }
         } else if self.args.no_loss {
-            losses::measure(self, &plan.workloads, &progress, &mut report)?;
+            losses::measure(self, &plan.workloads, &plan.earlier, &progress, &mut report)?;
         } else {
             self.workloads(plan, &progress, &mut report)?;
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tables.
 
-use super::super::stats::{interval, median};
-use serde::Serialize;
+use super::super::stats::{at_most, interval, median};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// One run of a workload.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Turn {
     /// The time that it took, in seconds.
     pub seconds: f64,
@@ -50,6 +50,14 @@ impl Pair {
         self.base.len()
     }
 
+    /// Each round: without them, and with them.
+    fn turns(&self) -> impl Iterator<Item = [Turn; 2]> {
+        self.base
+            .iter()
+            .zip(&self.pv)
+            .map(|(&base, &pv)| [base, pv])
+    }
+
     /// The gain of each round, in percent of the time without them.
     fn gains(&self) -> Vec<f64> {
         let pairs = self.base.iter().zip(&self.pv);
@@ -80,8 +88,10 @@ pub struct Row {
     /// The median of the gains of the rounds, and its 95 % interval.
     pub gain_percent: f64,
     pub ci95: [f64; 2],
-    /// The loss is not larger than that, with a confidence of 95 % or more.
+    /// The loss is not larger than that, with a confidence of 95 %.
     pub loss_at_most_percent: f64,
+    /// Each round: without them, and with them.
+    pub turns: Vec<[Turn; 2]>,
     pub rounds: usize,
     /// Processors that the machine had in the mean, without them and with them.
     pub base_processors: f64,
@@ -112,7 +122,8 @@ impl Row {
             pv_sd: mean_and_deviation(&pv).1,
             gain_percent: median(&gains),
             ci95: interval(&gains),
-            loss_at_most_percent: -interval(&gains)[0],
+            loss_at_most_percent: at_most(&gains.iter().map(|gain| 0.0 - gain).collect::<Vec<_>>()),
+            turns: pair.turns().collect(),
             rounds: gains.len(),
             base_processors: mean(&pair.base),
             pv_processors: mean(&pair.pv),
@@ -399,7 +410,7 @@ mod tests {
         report.no_loss = true;
         let text = report.markdown();
         assert!(
-            text.contains("| 2x | w | 20.00 (10.00) | 13.33 (14.43) | -50.0 | -0.0 | 3 |\n"),
+            text.contains("| 2x | w | 20.00 (10.00) | 13.33 (14.43) | -50.0 | 0.0 | 3 |\n"),
             "{text}"
         );
         let json = serde_json::to_value(&report).unwrap();
