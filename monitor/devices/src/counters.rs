@@ -13,6 +13,8 @@ pub struct Counters {
     pub wakeups: AtomicU64,
     /// See [`Figures::requests`].
     pub requests: AtomicU64,
+    /// See [`Figures::buffers`].
+    pub buffers: AtomicU64,
     /// See [`Figures::bytes_from_guest`].
     pub bytes_from_guest: AtomicU64,
     /// See [`Figures::bytes_to_guest`].
@@ -32,6 +34,9 @@ pub struct Figures {
     pub wakeups: u64,
     /// Chains of buffers returned to the driver.
     pub requests: u64,
+    /// Buffers of chains that were taken.
+    #[serde(default)]
+    pub buffers: u64,
     /// Bytes in the readable buffers of chains that were taken.
     pub bytes_from_guest: u64,
     /// Bytes written to chains.
@@ -56,6 +61,7 @@ impl Counters {
             notifications: value(&self.notifications),
             wakeups: value(&self.wakeups),
             requests: value(&self.requests),
+            buffers: value(&self.buffers),
             bytes_from_guest: value(&self.bytes_from_guest),
             bytes_to_guest: value(&self.bytes_to_guest),
             interrupts: value(&self.interrupts),

@@ -195,7 +195,8 @@ impl Driver {
                     ));
                 }
                 // For statistics only: the device itself reads the chain again.
-                let bytes = readable(&chain)?;
+                let (buffers, bytes) = buffers(&chain)?;
+                count(&self.counters.buffers, buffers);
                 count(&self.counters.bytes_from_guest, bytes);
                 ring.in_flight += 1;
                 return Ok(Some(chain));
@@ -280,18 +281,19 @@ impl Driver {
     }
 }
 
-/// The number of bytes that the device reads from a chain. Also counts its buffers.
-fn readable(chain: &Chain) -> Result<u64, Broken> {
-    let mut bytes = 0;
+/// The number of a chain's buffers, and of the bytes that the device reads from them.
+fn buffers(chain: &Chain) -> Result<(u64, u64), Broken> {
+    let (mut buffers, mut bytes) = (0, 0);
     for (index, part) in chain.clone().enumerate() {
         if index == BUFFERS {
             return Err(TOO_LONG);
         }
+        buffers += 1;
         if !part.is_write_only() {
             bytes += u64::from(part.len());
         }
     }
-    Ok(bytes)
+    Ok((buffers, bytes))
 }
 
 impl fmt::Debug for Driver {

@@ -184,7 +184,7 @@ const ROWS: [Row; 15] = [
 /// What devices count: the name, what it is, its value.
 type DeviceRow = (&'static str, &'static str, fn(&Figures) -> u64);
 
-const DEVICE_ROWS: [DeviceRow; 7] = [
+const DEVICE_ROWS: [DeviceRow; 8] = [
     ("requests", "chains of buffers given back", |f| f.requests),
     (
         "bytes_from_guest",
@@ -204,6 +204,9 @@ const DEVICE_ROWS: [DeviceRow; 7] = [
     }),
     ("interrupts", "interrupts", |f| f.interrupts),
     ("resets", "times that a driver broke a rule", |f| f.resets),
+    ("buffers", "buffers of chains that were taken", |f| {
+        f.buffers
+    }),
 ];
 
 #[cfg(test)]
