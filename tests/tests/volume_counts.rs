@@ -165,6 +165,27 @@ fn a_request_carries_a_mebibyte() {
     machine.end();
 }
 
+/// A file takes neighbouring pages, which share a buffer of a request.
+#[test]
+fn neighbouring_pages_are_one_buffer() {
+    const MIB: u64 = 16;
+    let mut machine = machine();
+    // In pieces that go through the guest's page cache.
+    let write = format!(
+        "dd if=/dev/zero of=data bs=64k count={} status=none",
+        16 * MIB
+    );
+    machine.tell(&write);
+    machine.tell("echo 3 >/proc/sys/vm/drop_caches");
+    let before = figure(&machine, "buffers");
+    let number = requests(&mut machine, "dd if=data of=/dev/null bs=64k status=none");
+    let buffers = figure(&machine, "buffers") - before;
+    println!("{buffers} buffers");
+    // 256 pages to a MiB, of which 16 and more are neighbours. Four frame a request.
+    assert!(buffers < 4 * number + MIB * 256 / 8, "{buffers}");
+    machine.end();
+}
+
 /// To make a file whose name is new takes one request, and one says that it is closed. There are at
 /// most two messages: of the name, and of the file that was written to.
 #[test]
