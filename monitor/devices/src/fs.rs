@@ -336,7 +336,7 @@ impl Device for Fs {
         if queue == NOTIFY && driver.features() & NOTIFICATION != 0 {
             return self.report(driver);
         }
-        self.root.look();
+        self.root.look(Instant::now());
         while let Some(chain) = driver.pop(queue)? {
             let server = Arc::clone(&self.serving.server);
             let request = Box::new(Request {
@@ -362,9 +362,9 @@ impl Device for Fs {
             };
             let done = match &mut self.pool {
                 Some(pool) if place == Place::Here => {
-                    let sleeps = place::sleeps();
+                    let sleeps = self.places.measure();
                     let done = place::without_waiting(|| request.execute());
-                    let slept = || place::sleeps() != sleeps;
+                    let slept = || Some(place::sleeps() != sleeps?);
                     self.places.took(begun, Instant::now(), slept);
                     match done {
                         Some(done) => done,

@@ -17,6 +17,7 @@
 //!   workers for [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a
 //!   host that is always slow, the others wait for one request in [`LONGEST`]. A request that took
 //!   long without sleeping had work to do, or others had the processor: workers would be no faster.
+//!   Whether it slept is not known of the first slow one of more than [`MEASURED`] requests.
 //! * If something is mounted in the folder that may be far, everything goes to the workers: a
 //!   server that is silent holds each look at it ([`mounts`](super::mounts)).
 //!
@@ -57,6 +58,9 @@ const SLOW: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The longest such time, after several slow requests in turn.
 const LONGEST: Duration = Duration::from_millis(6400);
+/// After a slow request, and at first, it is known of this many whether they sleep. To know it of
+/// all would cost a host call for each.
+const MEASURED: u32 = 4096;
 
 // Operations (`enum fuse_opcode`).
 const FORGET: u32 = 2;
@@ -93,6 +97,8 @@ pub struct Places {
     until: Option<Instant>,
     /// How long they do after the next slow request.
     pub(super) pause: Duration,
+    /// Requests that are still measured.
+    measured: u32,
 }
 
 impl Places {
@@ -102,7 +108,14 @@ impl Places {
             here,
             until: None,
             pause: PAUSE,
+            measured: MEASURED,
         }
+    }
+
+    /// How often the calling thread has slept, if the next request is measured.
+    pub fn measure(&mut self) -> Option<i64> {
+        self.measured = self.measured.checked_sub(1)?;
+        Some(sleeps())
     }
 
     /// The place of a request, with this operation and number of others in its queue.
@@ -122,10 +135,16 @@ impl Places {
         }
     }
 
-    /// A request was carried out on the device's thread. `slept`: the thread slept meanwhile; it is
-    /// asked only if the request took long.
-    pub fn took(&mut self, begun: Instant, ended: Instant, slept: impl FnOnce() -> bool) {
-        if ended.duration_since(begun) <= SLOW || !slept() {
+    /// A request was carried out on the device's thread. `slept`: the thread slept meanwhile, if
+    /// that was measured; it is asked only if the request took long.
+    pub fn took(&mut self, begun: Instant, ended: Instant, slept: impl FnOnce() -> Option<bool>) {
+        if ended.duration_since(begun) <= SLOW {
+            self.pause = PAUSE;
+            return;
+        }
+        let slept = slept();
+        self.measured = MEASURED;
+        if slept != Some(true) {
             self.pause = PAUSE;
             return;
         }
@@ -276,7 +295,7 @@ mod tests {
         while now < begin + 60_000 * MS {
             if places.of(LOOKUP, 0, now) == Place::Here {
                 here.push(now);
-                places.took(now, now + 20 * MS, || true);
+                places.took(now, now + 20 * MS, || Some(true));
             }
             now += 20 * MS;
         }
@@ -289,7 +308,7 @@ mod tests {
         now += LONGEST;
         assert_eq!(places.of(LOOKUP, 0, now), Place::Here);
         places.took(now, now + MS / 10, || panic!("asked for a fast request"));
-        places.took(now, now + 2 * MS, || true);
+        places.took(now, now + 2 * MS, || Some(true));
         assert_eq!(places.of(LOOKUP, 0, now + PAUSE), Place::Worker);
         assert_eq!(places.of(LOOKUP, 0, now + 2 * MS + PAUSE), Place::Here);
     }
@@ -299,9 +318,27 @@ mod tests {
     fn work_and_a_busy_processor_are_no_reason() {
         let now = Instant::now();
         let mut places = Places::new(true);
-        places.took(now, now + 50 * MS, || false);
+        places.took(now, now + 50 * MS, || Some(false));
         assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Here);
-        places.took(now, now + 50 * MS, || true);
+        places.took(now, now + 50 * MS, || Some(true));
+        assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Worker);
+    }
+
+    /// On a fast host it is not, which would cost a host call for each request.
+    #[test]
+    fn it_is_known_of_requests_after_a_slow_one_whether_they_slept() {
+        let now = Instant::now();
+        let mut places = Places::new(true);
+        for _ in 0..MEASURED {
+            assert!(places.measure().is_some());
+        }
+        assert_eq!(places.measure(), None);
+        places.took(now, now + MS / 2, || panic!("asked for a fast request"));
+        assert_eq!(places.measure(), None);
+        places.took(now, now + 50 * MS, || None);
+        assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Here);
+        assert!(places.measure().is_some());
+        places.took(now, now + 50 * MS, || Some(true));
         assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Worker);
     }
 

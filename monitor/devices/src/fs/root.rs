@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// File systems (`f_type` of statfs) of the host's own disks and memory: ext2 to ext4, xfs, btrfs,
 /// f2fs, tmpfs, overlay, squashfs, erofs. A request for others may wait for a network or for
@@ -30,6 +31,9 @@ const LOCAL: [i64; 8] = [
     0x7371_7368,
     0xe0f5_e1e2,
 ];
+
+/// The time from one look at what is mounted to the next.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What carries requests out.
 pub type Served = Server<Masked<Vfs>>;
@@ -50,6 +54,8 @@ pub struct Root {
     /// Something below it is on another file system, which may be far.
     pub mixed: Arc<AtomicBool>,
     mounts: Mounts,
+    /// The last look at what is mounted.
+    looked: Option<Instant>,
 }
 
 /// A served folder.
@@ -93,6 +99,7 @@ impl Root {
             watch: None,
             mixed: Arc::default(),
             mounts: Mounts::new().with_context(name)?,
+            looked: None,
         };
         root.mixed.store(root.far_below(), Ordering::SeqCst);
         let kind = rustix::fs::fstatfs(&root.folder).with_context(name)?.f_type;
@@ -104,8 +111,13 @@ impl Root {
         Ok(root)
     }
 
-    /// Looks for new mounts in the folder: to be called before requests are served.
-    pub fn look(&self) {
+    /// Looks for new mounts in the folder: to be called before requests are served. A look is a
+    /// host call, so there is one in [`LOOK`].
+    pub fn look(&mut self, now: Instant) {
+        if self.looked.is_some_and(|looked| now < looked + LOOK) {
+            return;
+        }
+        self.looked = Some(now);
         if !self.mixed.load(Ordering::SeqCst) && self.mounts.changed() && self.far_below() {
             self.mixed.store(true, Ordering::SeqCst);
         }
