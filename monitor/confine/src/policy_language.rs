@@ -277,6 +277,9 @@ fn constant(name: &str) -> Option<u64> {
         "O_TRUNC" => libc::O_TRUNC,
         "O_APPEND" => libc::O_APPEND,
         "CLONE_FS" => libc::CLONE_FS,
+        // linux/fanotify.h.
+        "FAN_MARK_MOUNT" => 0x10,
+        "FAN_MARK_FILESYSTEM" => 0x100,
         // The flags with which glibc and musl create a thread.
         "CLONE_THREAD_GLIBC" => return Some(0x003d_0f00),
         "CLONE_THREAD_MUSL" => return Some(0x007d_0f00),

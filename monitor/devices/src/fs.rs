@@ -9,6 +9,7 @@
 //! Run by root, owners are the same on both sides. No request makes a host program that gives its
 //! caller rights, unless the user has asked for that ([`masked`]).
 
+mod events;
 mod folder;
 mod listing;
 mod masked;
@@ -16,6 +17,7 @@ mod mounts;
 mod names;
 mod notify;
 mod open_files;
+mod own;
 mod place;
 mod root;
 mod watch;

@@ -17,6 +17,7 @@ mod ops;
 use super::Cache;
 use super::listing;
 use super::open_files::OpenFiles;
+use super::own::Noted;
 use super::place;
 use super::root::Root;
 use super::watch::{Opened, Watch};
@@ -114,6 +115,16 @@ impl Folder {
         watch.is_some_and(|watch| watch.covers(&self.inner, inode))
     }
 
+    /// To be held while the guest makes or removes a name, or opens one.
+    fn own_name(&self, parent: u64, name: &CStr) -> Option<Noted<'_>> {
+        self.watch.as_ref()?.own_name(parent, name)
+    }
+
+    /// To be held while the guest changes a file.
+    fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
+        self.watch.as_ref()?.own_file(inode)
+    }
+
     /// Whether the guest understands that a part of a list is the last.
     fn told_ends(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.is_active())
@@ -181,7 +192,7 @@ impl Folder {
     fn forgotten(&self, inode: u64, count: u64) {
         self.open.close(inode);
         if let Some(watch) = &self.watch {
-            watch.forget(inode, count);
+            watch.forget(&self.inner, inode, count);
         }
     }
 

@@ -4,6 +4,7 @@
 use super::folder::Folder;
 use super::masked::Masked;
 use super::mounts::Mounts;
+use super::own::Shared;
 use super::watch::Watch;
 use super::{Access, Cache, Sharing};
 use anyhow::{Context, bail};
@@ -12,7 +13,7 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::api::{Vfs, VfsOptions};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,8 @@ pub struct Root {
     mounts: Mounts,
     /// The last look at what is mounted.
     looked: Option<Instant>,
+    /// For as long as the device lives.
+    shared: Arc<Shared>,
 }
 
 /// A served folder.
@@ -100,13 +103,14 @@ impl Root {
             mixed: Arc::default(),
             mounts: Mounts::new().with_context(name)?,
             looked: None,
+            shared: Arc::new(Shared::new(Path::new(path))),
         };
         root.mixed.store(root.far_below(), Ordering::SeqCst);
         let kind = rustix::fs::fstatfs(&root.folder).with_context(name)?.f_type;
         root.local = LOCAL.contains(&kind);
         // On a host of the network others make changes, which this one does not report.
         if root.local && sharing.cache == Cache::Auto {
-            root.watch = watch(&root.path);
+            root.watch = watch(&root);
         }
         Ok(root)
     }
@@ -221,8 +225,9 @@ impl Drop for Mask {
 }
 
 /// The host's means to report changes, if it gives any.
-fn watch(path: &str) -> Option<Arc<Watch>> {
-    match Watch::new() {
+fn watch(root: &Root) -> Option<Arc<Watch>> {
+    let path = &root.path;
+    match Watch::new(root.folder.as_fd(), Arc::clone(&root.shared)) {
         Ok(watch) => Some(Arc::new(watch)),
         Err(error) => {
             tracing::warn!(

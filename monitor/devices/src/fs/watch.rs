@@ -2,30 +2,32 @@
 //! Watches on the host those folders of which the guest keeps names and attributes, and says what
 //! changes there.
 //!
-//! The guest may then keep them for long. inotify reports a change after it has happened, so the
+//! The guest may then keep them for long. The host reports a change after it has happened, so the
 //! guest sees it some milliseconds later. It does not report what a program of the host writes
 //! through a mapping of a file, or under another name of the same file in a folder that is not
 //! watched: files with several names are not covered, and for mappings the guest asks again after
 //! [`LONG`](super::folder).
 //!
-//! Changes by the guest itself are reported too, and cost it a request for what it had cached.
+//! The guest is not told of its own changes ([`own`](super::own)) where the host can tell them
+//! apart ([`events`](super::events)). Elsewhere they cost it a request for what it had cached.
 
+use super::events::{ALONE, Event, Events, Key};
 use super::notify::{Change, Changes};
+use super::own::{Noted, Own, Shared};
 use crate::Waker;
 use fuse_backend_rs::abi::virtio_fs::RemovemappingOne;
 use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;
 use fuse_backend_rs::transport::FsCacheReqHandler;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::inotify::ReadFlags;
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The folder itself.
@@ -40,37 +42,28 @@ const PACE: Duration = Duration::from_millis(2);
 const ROUND: usize = 1 << 16;
 /// The most changes that are remembered in order to report each only once.
 const SEEN: usize = 4096;
-/// Bytes of events that are read at once.
-const EVENTS: usize = 64 << 10;
-
-/// What is reported of a folder and the files in it.
-const INTEREST: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::MODIFY)
-    .union(WatchFlags::ATTRIB)
-    .union(WatchFlags::ONLYDIR);
+/// Stands for a folder that the guest has forgotten, and that is watched still: the host refused.
+const FORGOTTEN: u64 = 0;
 
 /// A folder that the guest knows.
 #[derive(Default)]
 struct Known {
     /// How often the guest has been told of it, and will forget it.
     lookups: u64,
-    watch: Option<i32>,
+    watch: Option<Key>,
 }
 
 #[derive(Default)]
 struct Folders {
     by_inode: HashMap<u64, Known>,
-    by_watch: HashMap<i32, u64>,
+    by_watch: HashMap<Key, u64>,
     /// Counts the removals of watches.
     removed: u64,
 }
 
 /// The watched folders.
 pub struct Watch {
-    inotify: Arc<OwnedFd>,
+    events: Arc<Events>,
     /// Readable when [`run`](Watch::run) is to return.
     end: OwnedFd,
     folders: Mutex<Folders>,
@@ -78,6 +71,10 @@ pub struct Watch {
     files: Mutex<HashSet<u64>>,
     /// What the guest must be told.
     pub changes: Changes,
+    own: Own,
+    shared: Arc<Shared>,
+    /// The guest is not told of its own changes.
+    spares: AtomicBool,
     /// The guest takes such messages.
     active: AtomicBool,
     /// The user has been told that not all folders are watched.
@@ -91,17 +88,20 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Nothing is watched yet.
+    /// Nothing is watched yet. `folder` is open, and is `shared`.
     ///
     /// # Errors
-    /// The host has no inotify, or the user has too many instances.
-    pub fn new() -> io::Result<Self> {
+    /// The host reports nothing, or the user has too many such files.
+    pub fn new(folder: BorrowedFd<'_>, shared: Arc<Shared>) -> io::Result<Self> {
         Ok(Watch {
-            inotify: Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?),
+            events: Arc::new(Events::new(folder)?),
             end: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             folders: Mutex::default(),
             files: Mutex::default(),
             changes: Changes::default(),
+            own: Own::default(),
+            shared,
+            spares: AtomicBool::new(false),
             active: AtomicBool::new(false),
             told: AtomicBool::new(false),
         })
@@ -119,7 +119,26 @@ impl Watch {
     pub fn begin(&self) {
         // What an earlier run may not have seen.
         let _ = rustix::io::read(&self.end, &mut [0; 8]);
+        // All volumes of the machine are known by now.
+        let spares = self.events.know_ours() && self.shared.is_alone();
+        self.spares.store(spares, Ordering::SeqCst);
         self.active.store(true, Ordering::SeqCst);
+    }
+
+    /// To be called before the guest makes or removes a name, or opens one with what may change its
+    /// file. It need not be told of that while the answer lives, and a moment longer.
+    pub fn own_name(&self, folder: u64, name: &CStr) -> Option<Noted<'_>> {
+        self.spares()
+            .then(|| self.own.name(folder, name.to_bytes()))?
+    }
+
+    /// The same for a change of a file or folder.
+    pub fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
+        self.spares().then(|| self.own.file(inode))?
+    }
+
+    fn spares(&self) -> bool {
+        self.is_active() && self.spares.load(Ordering::SeqCst)
     }
 
     /// Whether the guest takes messages: it is the project's kernel.
@@ -168,8 +187,8 @@ impl Watch {
             return false;
         }
         // Without the lock: the host may take long.
-        let watch = match add(&self.inotify, fs, inode) {
-            Ok(watch) => watch,
+        let (key, folder) = match self.add(fs, inode) {
+            Ok(added) => added,
             Err(error) => {
                 self.tell(error.raw_os_error() == Some(libc::ENOSPC), Some(&error));
                 return false;
@@ -177,17 +196,39 @@ impl Watch {
         };
         let mut folders = self.lock();
         // A folder that is mounted at two places has one watch, which stands for the first.
-        if let Some(other) = folders.by_watch.get(&watch) {
+        if let Some(other) = folders.by_watch.get(&key)
+            && *other != FORGOTTEN
+        {
             return *other == inode;
         }
         if folders.removed != removed {
             // It may have been forgotten meanwhile, and this watch removed.
-            self.remove(&mut folders, Some(watch));
+            folders.by_watch.remove(&key);
+            folders.removed += 1;
+            let _ = self.events.remove(&key, |end| end(folder.as_raw_fd()));
             return false;
         }
-        folders.by_watch.insert(watch, inode);
-        folders.by_inode.entry(inode).or_default().watch = Some(watch);
+        folders.by_watch.insert(key.clone(), inode);
+        folders.by_inode.entry(inode).or_default().watch = Some(key);
         true
+    }
+
+    /// Watches a folder by the descriptor that the file system opens for it.
+    fn add(&self, fs: &PassthroughFs<()>, inode: u64) -> io::Result<(Key, OwnedFd)> {
+        let added = Arc::new(OnceLock::new());
+        let (to, events) = (Arc::clone(&added), Arc::clone(&self.events));
+        let mut opened = Opened(move |fd: RawFd| {
+            // SAFETY: the crate closes the folder only after this.
+            let folder = unsafe { BorrowedFd::borrow_raw(fd) };
+            let folder = rustix::io::fcntl_dupfd_cloexec(folder, 0)?;
+            let _ = to.set((events.add(fd)?, folder));
+            Ok(())
+        });
+        opened.with(fs, inode)?;
+        // The other reference is gone with what has opened it.
+        drop(opened);
+        let added = Arc::into_inner(added).and_then(OnceLock::into_inner);
+        added.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Whether a folder is watched already.
@@ -202,7 +243,10 @@ impl Watch {
         if limit && !self.told.swap(true, Ordering::SeqCst) {
             let why = error.map_or_else(
                 || format!("a volume may watch {MOST}"),
-                |_| "see the host's fs.inotify.max_user_watches".to_string(),
+                |_| {
+                    "see the host's fs.inotify.max_user_watches and fs.fanotify.max_user_marks"
+                        .to_string()
+                },
             );
             tracing::warn!(
                 "not all folders of a volume are watched ({why}): in others the guest sees changes \
@@ -218,8 +262,8 @@ impl Watch {
         known.lookups = known.lookups.saturating_add(1);
     }
 
-    /// The guest forgets a file or folder.
-    pub fn forget(&self, inode: u64, count: u64) {
+    /// The guest forgets a file or folder, which `fs` still has.
+    pub fn forget(&self, fs: &PassthroughFs<()>, inode: u64, count: u64) {
         self.files().remove(&inode);
         let mut folders = self.lock();
         let Some(known) = folders.by_inode.get_mut(&inode) else {
@@ -227,19 +271,27 @@ impl Watch {
         };
         known.lookups = known.lookups.saturating_sub(count);
         if known.lookups == 0 && inode != ROOT {
-            let watch = known.watch;
+            let key = known.watch.take();
             folders.by_inode.remove(&inode);
             folders.removed += 1;
-            self.remove(&mut folders, watch);
+            // With the lock: the folder may be watched anew right after this.
+            if let Some(key) = key {
+                self.remove(&mut folders, fs, inode, key);
+            }
         }
     }
 
-    fn remove(&self, folders: &mut Folders, watch: Option<i32>) {
-        if let Some(watch) = watch {
-            folders.by_watch.remove(&watch);
-            folders.removed += 1;
-            // Fails if the folder is gone.
-            let _ = inotify::remove_watch(&*self.inotify, watch);
+    fn remove(&self, folders: &mut Folders, fs: &PassthroughFs<()>, inode: u64, key: Key) {
+        let events = Arc::clone(&self.events);
+        let again = key.clone();
+        let ended = self.events.remove(&key, |_| {
+            let end = move |folder| events.remove(&again, |end| end(folder));
+            Opened(end).with(fs, inode)
+        });
+        folders.by_watch.remove(&key);
+        if ended.is_err() {
+            // It counts as one of the most.
+            folders.by_watch.insert(key, FORGOTTEN);
         }
     }
 
@@ -247,10 +299,11 @@ impl Watch {
     pub fn clear(&self) {
         self.files().clear();
         let mut folders = self.lock();
-        let all: Vec<_> = folders.by_watch.keys().copied().collect();
-        for watch in all {
-            self.remove(&mut folders, Some(watch));
+        let all: Vec<_> = folders.by_watch.drain().collect();
+        for (key, _) in all {
+            let _ = self.events.remove(&key, |_| Ok(()));
         }
+        let _ = self.events.clear();
         folders.by_inode.clear();
         folders.removed += 1;
         self.changes.clear();
@@ -281,7 +334,7 @@ impl Watch {
     fn wait(&self) -> bool {
         let mut files = [
             PollFd::new(&self.end, PollFlags::IN),
-            PollFd::new(&*self.inotify, PollFlags::IN),
+            PollFd::new(&*self.events, PollFlags::IN),
         ];
         while let Err(error) = poll(&mut files, None) {
             if error != rustix::io::Errno::INTR {
@@ -299,41 +352,43 @@ impl Watch {
     /// Notes all changes up to now. The guest is told of them only when the host has no more: it
     /// must not ask again between two reports of the same change, of which the second is left out.
     pub fn report(&self, fs: &PassthroughFs<()>, outside: impl Fn(u64) -> u64) -> io::Result<()> {
-        let mut buffer = vec![MaybeUninit::uninit(); EVENTS];
-        let mut reader = Reader::new(&*self.inotify, &mut buffer);
+        let mut buffer = Vec::new();
         // Programs write in pieces: the same change is often reported many times.
         let (mut seen, mut news) = (HashSet::new(), Vec::new());
         let (mut looks, mut many) = (0, false);
         // A file that was moved, until the event of its new place, which comes next.
         let mut moved = None;
-        // What is in the buffer is not reported again.
-        while looks < ROUND || !reader.is_buffer_empty() {
-            looks += 1;
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(rustix::io::Errno::WOULDBLOCK) => break,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            if lost || moved.is_some_and(|cookie| cookie != event.cookie()) {
-                // It may be in a folder that is not watched.
-                self.files().clear();
+        while looks < ROUND {
+            let events = self.events.read(&mut buffer)?;
+            if events.is_empty() {
+                break;
             }
-            let left = event.events().contains(ReadFlags::MOVED_FROM);
-            moved = left.then_some(event.cookie());
-            let inode = self.lock().by_watch.get(&event.wd()).copied();
-            for change in changes(fs, event.events(), inode, event.file_name()) {
-                if seen.len() >= SEEN {
-                    many = true;
-                } else if seen.insert(change.clone()) {
-                    news.push(change);
+            looks += events.len();
+            for event in events {
+                let lost = event.what.contains(ReadFlags::QUEUE_OVERFLOW);
+                if lost || moved.is_some_and(|cookie| cookie != event.cookie || cookie == ALONE) {
+                    // It may be in a folder that is not watched.
+                    self.files().clear();
+                }
+                let left = event.what.contains(ReadFlags::MOVED_FROM);
+                moved = left.then_some(event.cookie);
+                let folder = event.folder.as_ref();
+                let inode = folder.and_then(|key| self.lock().by_watch.get(key).copied());
+                for change in self.changed(fs, &event, inode) {
+                    if seen.len() >= SEEN {
+                        many = true;
+                    } else if seen.insert(change.clone()) {
+                        news.push(change);
+                    }
+                }
+                if event.what.contains(ReadFlags::IGNORED)
+                    && let Some(folder) = folder
+                {
+                    self.gone(folder);
                 }
             }
-            if event.events().contains(ReadFlags::IGNORED) {
-                self.gone(event.wd());
-            }
         }
+        self.own.tidy();
         if moved.is_some() {
             self.files().clear();
         }
@@ -347,57 +402,63 @@ impl Watch {
     }
 
     /// The host has ended a watch: the folder is gone.
-    fn gone(&self, watch: i32) {
+    fn gone(&self, watch: &Key) {
         let mut folders = self.lock();
-        if let Some(inode) = folders.by_watch.remove(&watch)
+        if let Some(inode) = folders.by_watch.remove(watch)
             && let Some(known) = folders.by_inode.get_mut(&inode)
         {
             known.watch = None;
         }
     }
+
+    /// What an event means for the guest, with the file system's own numbers.
+    ///
+    /// The names of a file that the guest has moved are known to it, but not the file's attributes:
+    /// what a program of the host did to it before may be reported under the old name, where it is
+    /// not found any more.
+    fn changed(&self, fs: &PassthroughFs<()>, event: &Event, inode: Option<u64>) -> Vec<Change> {
+        let what = event.what;
+        if what.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
+            return vec![Change::All];
+        }
+        let Some(folder) = inode.filter(|inode| *inode != FORGOTTEN) else {
+            return Vec::new();
+        };
+        let ours = event.ours && self.spares.load(Ordering::SeqCst);
+        let Some(name) = &event.name else {
+            let told = what.contains(ReadFlags::ATTRIB) && !(ours && self.own.has_file(folder));
+            let change = told.then_some(Change::Attributes(folder));
+            return change.into_iter().collect();
+        };
+        let known = ours && self.own.has_name(folder, name);
+        let names =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        let mut all = Vec::new();
+        if what.intersects(names) && !known {
+            all.push(Change::Name(folder, name.clone()));
+        }
+        let moved = what.contains(ReadFlags::MOVED_TO);
+        let contents = what.contains(ReadFlags::MODIFY);
+        if moved || !known && (contents || what.contains(ReadFlags::ATTRIB)) {
+            // The file may have another name by now, which is reported next.
+            let found = file(fs, folder, name);
+            let found = found.filter(|file| moved || !(ours && self.own.has_file(*file)));
+            all.extend(found.map(if contents {
+                Change::Contents
+            } else {
+                Change::Attributes
+            }));
+        }
+        all
+    }
 }
 
-/// What an event means, with the file system's own numbers.
-fn changes(
-    fs: &PassthroughFs<()>,
-    events: ReadFlags,
-    inode: Option<u64>,
-    name: Option<&CStr>,
-) -> Vec<Change> {
-    if events.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
-        return vec![Change::All];
-    }
-    let Some(inode) = inode else {
-        return Vec::new();
-    };
-    let Some(name) = name else {
-        let own = events.contains(ReadFlags::ATTRIB);
-        return own
-            .then_some(Change::Attributes(inode))
-            .into_iter()
-            .collect();
-    };
-    // The file may have another name by now, which is reported next.
-    let file = || {
-        let context = Context::default();
-        let entry = fs.lookup(&context, inode, name).ok()?;
-        fs.forget(&context, entry.inode, 1);
-        Some(entry.inode)
-    };
-    let names = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
-    let mut all = Vec::new();
-    if events.intersects(names) {
-        all.push(Change::Name(inode, name.to_bytes().to_vec()));
-        if events.contains(ReadFlags::MOVED_TO) {
-            // What was reported under its old name was not found there any more.
-            all.extend(file().map(Change::Attributes));
-        }
-    } else if events.contains(ReadFlags::MODIFY) {
-        all.extend(file().map(Change::Contents));
-    } else {
-        all.extend(file().map(Change::Attributes));
-    }
-    all
+/// The file of a name.
+fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> Option<u64> {
+    let (context, name) = (Context::default(), CString::new(name).ok()?);
+    let entry = fs.lookup(&context, folder, &name).ok()?;
+    fs.forget(&context, entry.inode, 1);
+    Some(entry.inode)
 }
 
 impl Change {
@@ -410,20 +471,6 @@ impl Change {
             Change::All => Change::All,
         }
     }
-}
-
-/// Watches a folder by the descriptor that the file system opens for it.
-fn add(inotify: &Arc<OwnedFd>, fs: &PassthroughFs<()>, inode: u64) -> io::Result<i32> {
-    let watch = Arc::new(AtomicI32::new(-1));
-    let (to, inotify) = (Arc::clone(&watch), Arc::clone(inotify));
-    let mut opened = Opened(move |fd: RawFd| {
-        let path = format!("/proc/self/fd/{fd}/.");
-        let watch = inotify::add_watch(&*inotify, path, INTEREST)?;
-        to.store(watch, Ordering::SeqCst);
-        Ok(())
-    });
-    opened.with(fs, inode)?;
-    Ok(watch.load(Ordering::SeqCst))
 }
 
 /// What to do with a file that the file system opens for reading. The crate opens files only for

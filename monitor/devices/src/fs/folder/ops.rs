@@ -37,12 +37,23 @@ macro_rules! pass {
     };
 }
 
+/// Methods that change what the guest need not be told of.
+macro_rules! own {
+    ($(fn $name:ident($own:ident($($what:ident),*) $(, $argument:ident: $kind:ty)*);)*) => {
+        $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<()> {
+            let _own = self.$own($($what),*);
+            self.inner.$name(ctx $(, $argument)*)
+        })*
+    };
+}
+
 /// Methods whose answer is a file in a folder.
 macro_rules! made {
-    ($(fn $name:ident($parent:ident $(, $argument:ident: $kind:ty)*);)*) => {
+    ($(fn $name:ident($parent:ident, $made:ident $(, $argument:ident: $kind:ty)*);)*) => {
         $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<Entry> {
             // Before the answer, or a change between the two is not reported.
             let watched = self.watched($parent);
+            let _own = self.own_name($parent, $made);
             let entry = self.inner.$name(ctx $(, $argument)*)?;
             self.complete(watched, entry)
         })*
@@ -110,6 +121,7 @@ impl FileSystem for Folder {
         valid: SetattrValid,
     ) -> io::Result<(stat64, Duration)> {
         let handle = given(handle);
+        let _own = self.own_file(inode);
         let leased = |error: &io::Error| error.raw_os_error() == Some(libc::EWOULDBLOCK);
         let done = match self.inner.setattr(ctx, inode, attr, handle, valid) {
             // To set the size the crate opens the file, and never waits for a lease. What else the
@@ -137,6 +149,8 @@ impl FileSystem for Folder {
             self.open_again(inode)?;
             return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
         }
+        let cut = flags & libc::O_TRUNC.unsigned_abs() != 0;
+        let _own = cut.then(|| self.own_file(inode));
         let (handle, mut options, passthrough) = place::opening(flags, |flags| {
             self.inner.open(ctx, inode, flags, fuse_flags)
         })?;
@@ -155,6 +169,7 @@ impl FileSystem for Folder {
         args: CreateIn,
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         let watched = self.watched(parent);
+        let _own = self.own_name(parent, name);
         let (entry, handle, mut options, passthrough) = self.make(ctx, parent, name, args)?;
         if self.cache == Cache::Auto {
             options |= OpenOptions::KEEP_CACHE;
@@ -199,6 +214,7 @@ impl FileSystem for Folder {
         if flags & TO_DISK != 0 {
             place::may_wait()?;
         }
+        let _own = self.own_file(inode);
         self.inner.write(
             ctx, inode, handle, from, size, offset, owner, delayed, flags, fuse_flags,
         )
@@ -342,24 +358,39 @@ impl FileSystem for Folder {
         })
     }
 
+    own! {
+        fn unlink(own_name(parent, name), parent: u64, name: &CStr);
+        fn rmdir(own_name(parent, name), parent: u64, name: &CStr);
+        fn fallocate(
+            own_file(inode), inode: u64, handle: u64, mode: u32, offset: u64, length: u64
+        );
+        fn setxattr(own_file(inode), inode: u64, name: &CStr, value: &[u8], flags: u32);
+        fn removexattr(own_file(inode), inode: u64, name: &CStr);
+    }
+
+    fn rename(
+        &self,
+        ctx: &Context,
+        from: u64,
+        name: &CStr,
+        to: u64,
+        new: &CStr,
+        flags: u32,
+    ) -> io::Result<()> {
+        let _own = (self.own_name(from, name), self.own_name(to, new));
+        self.inner.rename(ctx, from, name, to, new, flags)
+    }
+
     made! {
-        fn symlink(parent, target: &CStr, parent: u64, name: &CStr);
-        fn mknod(parent, parent: u64, name: &CStr, mode: u32, rdev: u32, umask: u32);
-        fn mkdir(parent, parent: u64, name: &CStr, mode: u32, umask: u32);
-        fn link(parent, inode: u64, parent: u64, name: &CStr);
+        fn symlink(parent, name, target: &CStr, parent: u64, name: &CStr);
+        fn mknod(parent, name, parent: u64, name: &CStr, mode: u32, rdev: u32, umask: u32);
+        fn mkdir(parent, name, parent: u64, name: &CStr, mode: u32, umask: u32);
+        fn link(parent, name, inode: u64, parent: u64, name: &CStr);
     }
 
     pass! {
         fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
         fn readlink(&self, ctx: &Context, inode: u64) -> io::Result<Vec<u8>>;
-        fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()>;
-        fn rmdir(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()>;
-        fn rename(
-            &self, ctx: &Context, from: u64, name: &CStr, to: u64, new: &CStr, flags: u32
-        ) -> io::Result<()>;
-        fn fallocate(
-            &self, ctx: &Context, inode: u64, handle: u64, mode: u32, offset: u64, length: u64
-        ) -> io::Result<()>;
         fn statfs(&self, ctx: &Context, inode: u64) -> io::Result<statvfs64>;
         fn opendir(
             &self, ctx: &Context, inode: u64, flags: u32
@@ -368,13 +399,9 @@ impl FileSystem for Folder {
             &self, ctx: &Context, inode: u64, flags: u32, handle: u64
         ) -> io::Result<()>;
         fn access(&self, ctx: &Context, inode: u64, mask: u32) -> io::Result<()>;
-        fn setxattr(
-            &self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32
-        ) -> io::Result<()>;
         fn getxattr(
             &self, ctx: &Context, inode: u64, name: &CStr, size: u32
         ) -> io::Result<GetxattrReply>;
         fn listxattr(&self, ctx: &Context, inode: u64, size: u32) -> io::Result<ListxattrReply>;
-        fn removexattr(&self, ctx: &Context, inode: u64, name: &CStr) -> io::Result<()>;
     }
 }

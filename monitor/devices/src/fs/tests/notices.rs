@@ -2,12 +2,14 @@
 //! What the guest is told of changes on the host.
 
 use super::super::notify::Change;
+use super::super::own::Shared;
 use super::super::root::{Root, Serving};
 use super::super::watch::Watch;
 use super::super::{NOTIFICATION, NOTIFY, Sharing};
 use super::*;
 use crate::Broken;
 use crate::reactor::{Reactor, Wake};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Messages, channel};
 use std::time::{Duration, Instant};
@@ -16,6 +18,9 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(15);
 /// The queue for requests.
 const REQUESTS: usize = 2;
+// Operations of FUSE.
+const UNLINK: u32 = 10;
+const RMDIR: u32 = 11;
 /// Where the guest's buffers for messages begin.
 const BUFFERS: u64 = FREE + (2 << 20);
 
@@ -56,6 +61,12 @@ impl Told {
         };
         told.send(INIT, 0, &bytes(&[7, 31, 1 << 17, 0]));
         told
+    }
+
+    /// Whether it is not told of its own changes.
+    fn spares(&self) -> bool {
+        let watch = self.fs.root.watch.as_ref().unwrap();
+        watch.own_file(ROOT).is_some()
     }
 
     /// Sends a request. Returns the beginning of the answer's body.
@@ -112,8 +123,13 @@ impl Told {
 
     /// Reads messages up to this one.
     fn wait_for(&mut self, change: &Change) {
-        let wanted = change.message();
-        while self.message().unwrap() != wanted {}
+        self.wait_for_one(std::slice::from_ref(change));
+    }
+
+    /// The same for one of several.
+    fn wait_for_one(&mut self, changes: &[Change]) {
+        let wanted: Vec<_> = changes.iter().map(Change::message).collect();
+        while !wanted.contains(&self.message().unwrap()) {}
     }
 }
 
@@ -127,7 +143,8 @@ fn what_the_host_changes_the_guest_is_told() {
     fs::write(path("file"), "new").unwrap();
     told.wait_for(&Change::Contents(node));
     fs::set_permissions(path("file"), Permissions::from_mode(0o600)).unwrap();
-    told.wait_for(&Change::Attributes(node));
+    // The end of what was written may be in the same message.
+    told.wait_for_one(&[Change::Attributes(node), Change::Contents(node)]);
     fs::write(path("other"), "x").unwrap();
     told.wait_for(&Change::Name(ROOT, b"other".to_vec()));
     // What is written just before may not be found under the old name.
@@ -181,16 +198,24 @@ fn what_is_lost_is_said_to_be_lost() {
     }
     let root = Root::new(folder.path(), Sharing::from(Access::Write)).unwrap();
     let serving = root.serve().unwrap();
-    let watch = Watch::new().unwrap();
+    let opened = fs::File::open(folder.path()).unwrap();
+    let shared = Arc::new(Shared::new(folder.path()));
+    let watch = Watch::new(opened.as_fd(), shared).unwrap();
     watch.begin();
     assert!(watch.covers(&serving.fs, ROOT));
     watch.set_file(7, true);
-    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-    let most: usize = most.trim().parse().unwrap();
-    // Two in turn: what happens twice is reported once.
-    for (number, name) in names.iter().cycle().take(most + 2).enumerate() {
-        let mode = 0o600 | u32::from(number % 4 < 2);
-        fs::set_permissions(name, Permissions::from_mode(mode)).unwrap();
+    let limits =
+        ["fanotify", "inotify"].map(|kind| format!("/proc/sys/fs/{kind}/max_queued_events"));
+    let limits = limits
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    let most: usize = limits
+        .map(|most| most.trim().parse().unwrap())
+        .max()
+        .unwrap();
+    // What happens to a name again is reported once.
+    for number in 0..most + 2 {
+        fs::hard_link(&names[0], folder.path().join(number.to_string())).unwrap();
     }
     let outside = Serving::outside(serving.index);
     watch.report(&serving.fs, &outside).unwrap();
@@ -200,4 +225,110 @@ fn what_is_lost_is_said_to_be_lost() {
     fs::write(&names[0], "y").unwrap();
     watch.report(&serving.fs, &outside).unwrap();
     assert!(matches!(watch.changes.next(), Some(Change::Contents(_))));
+}
+
+/// Writes to a file as the guest does.
+fn write(told: &mut Told, node: u64, handle: u64, text: &[u8]) {
+    let mut body = handle.to_le_bytes().to_vec();
+    body.extend([0; 8]);
+    body.extend(bytes(&[
+        text.len().try_into().unwrap(),
+        0,
+        0,
+        0,
+        O_WRONLY,
+        0,
+    ]));
+    body.extend(text);
+    told.send(WRITE, node, &body);
+}
+
+/// What another program does.
+fn elsewhere(folder: &Path, command: &str) {
+    let mut shell = std::process::Command::new("sh");
+    let done = shell.args(["-c", command]).current_dir(folder).status();
+    assert!(done.unwrap().success());
+}
+
+/// The handle in the answer to CREATE: after `struct fuse_entry_out`.
+const CREATED: usize = 128;
+
+#[test]
+fn the_guest_is_not_told_of_what_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Told::new(folder.path());
+    if !told.spares() {
+        eprintln!("the host has no fanotify for this folder");
+        return;
+    }
+    let create = named(&[O_WRONLY | O_CREAT, 0o644, 0, 0], "file");
+    let made = told.send(CREATE, ROOT, &create);
+    let (node, handle) = (long(&made, 0), long(&made, CREATED));
+    write(&mut told, node, handle, b"guest");
+    told.send(SETATTR, node, &attributes(MODE, 0o600, 0, None));
+    told.send(SETATTR, node, &attributes(SIZE, 0, 2, None));
+    told.send(MKDIR, ROOT, &named(&[0o755, 0], "d"));
+    told.send(UNLINK, ROOT, b"file\0");
+    told.send(RMDIR, ROOT, b"d\0");
+    // The first message is of what comes after all that.
+    elsewhere(folder.path(), "touch other");
+    let other = Change::Name(ROOT, b"other".to_vec());
+    assert_eq!(told.message().unwrap(), other.message());
+}
+
+/// The other program's change comes at the worst moment: during the guest's own.
+#[test]
+fn what_others_do_to_the_same_file_is_not_taken_for_the_guests() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Told::new(folder.path());
+    let create = named(&[O_WRONLY | O_CREAT, 0o644, 0, 0], "file");
+    let made = told.send(CREATE, ROOT, &create);
+    let (node, handle) = (long(&made, 0), long(&made, CREATED));
+    let watch = Arc::clone(told.fs.root.watch.as_ref().unwrap());
+    let _name = watch.own_name(ROOT, c"file");
+    let _file = watch.own_file(node & (u64::MAX >> 8));
+    for _ in 0..10 {
+        write(&mut told, node, handle, b"guest");
+        elsewhere(folder.path(), "echo host >>file");
+        write(&mut told, node, handle, b"guest");
+        told.wait_for(&Change::Contents(node));
+    }
+    elsewhere(folder.path(), "chmod 600 file");
+    told.wait_for(&Change::Attributes(node));
+    elsewhere(folder.path(), "rm file");
+    told.wait_for(&Change::Name(ROOT, b"file".to_vec()));
+}
+
+/// What a program did before the guest moved the file is reported under the old name.
+#[test]
+fn a_file_that_the_guest_moves_is_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("old"), "x").unwrap();
+    let mut told = Told::new(folder.path());
+    let node = long(&told.send(LOOKUP, ROOT, b"old\0"), 0);
+    let rename = [&ROOT.to_le_bytes()[..], &[0; 8], b"old\0new\0"].concat();
+    told.send(RENAME2, ROOT, &rename);
+    told.wait_for(&Change::Attributes(node));
+}
+
+/// This process writes for other purposes too: a log, the file of a disk, another volume.
+#[test]
+fn what_the_monitor_writes_otherwise_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("log"), "x").unwrap();
+    fs::create_dir(path("sub")).unwrap();
+    let mut told = Told::new(folder.path());
+    let node = long(&told.send(LOOKUP, ROOT, b"log\0"), 0);
+    fs::write(path("log"), "y").unwrap();
+    told.wait_for(&Change::Contents(node));
+    let mut told = Told::new(folder.path());
+    let inner = Fs::new(&path("sub"), "inner", Access::Write).unwrap();
+    let watch = told.fs.root.watch.as_ref().unwrap();
+    watch.begin();
+    assert!(!told.spares());
+    told.send(MKDIR, ROOT, &named(&[0o755, 0], "d"));
+    told.wait_for(&Change::Name(ROOT, b"d".to_vec()));
+    drop(inner);
 }

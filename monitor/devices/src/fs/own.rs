@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the guest itself changes in a shared folder, and so knows already.
+//!
+//! fanotify says that this process has made a change, and keeps the reports of different processes
+//! apart. So a report that is left out never hides a change by another program, whatever happens at
+//! the same time. This process, however, also writes what the guest does not know of: a log, a
+//! disk's file. So a report is left out only if the device has noted a request of the guest for the
+//! same name or file, and carries it out or has done so a moment ago ([`RECENT`]).
+//!
+//! What that does not tell apart is a change of this process for another purpose, of the same file,
+//! in the same moment: another volume of the machine may have such files, in which case nothing is
+//! left out ([`Shared`]). A machine that has one of its disks or its log in a volume and writes to
+//! the same file by way of the volume sees what the monitor writes in that moment after the time
+//! for which attributes are kept.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a change is remembered. What is reported later is told to the guest, which is never
+/// wrong.
+const RECENT: Duration = Duration::from_millis(50);
+/// The most changes that are remembered. Others are told to the guest.
+const MOST: usize = 4096;
+
+/// What is changed. Folders and files are numbers of the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Thing {
+    Name(u64, Vec<u8>),
+    File(u64),
+}
+
+/// Requests that change a thing.
+#[derive(Default)]
+struct Note {
+    running: u32,
+    /// The end of the last one.
+    ended: Option<Instant>,
+}
+
+impl Note {
+    fn is_recent(&self, now: Instant) -> bool {
+        self.running > 0
+            || self
+                .ended
+                .is_some_and(|ended| now.saturating_duration_since(ended) < RECENT)
+    }
+}
+
+/// What the guest changes.
+#[derive(Default)]
+pub struct Own(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    of: HashMap<Thing, Note>,
+    tidied: Option<Instant>,
+}
+
+/// A change that is being made. It ends when this is dropped.
+pub struct Noted<'a> {
+    own: &'a Own,
+    thing: Thing,
+}
+
+impl Own {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be called before a name is made, removed, or opened with what may change its file.
+    pub fn name(&self, folder: u64, name: &[u8]) -> Option<Noted<'_>> {
+        self.note(Thing::Name(folder, name.to_vec()))
+    }
+
+    /// To be called before a file or folder is changed.
+    pub fn file(&self, inode: u64) -> Option<Noted<'_>> {
+        self.note(Thing::File(inode))
+    }
+
+    fn note(&self, thing: Thing) -> Option<Noted<'_>> {
+        let mut notes = self.lock();
+        if notes.of.len() >= MOST && !notes.of.contains_key(&thing) {
+            notes.tidy(Instant::now());
+            if notes.of.len() >= MOST {
+                return None;
+            }
+        }
+        notes.of.entry(thing.clone()).or_default().running += 1;
+        drop(notes);
+        Some(Noted { own: self, thing })
+    }
+
+    fn has(&self, thing: &Thing) -> bool {
+        let notes = self.lock();
+        notes
+            .of
+            .get(thing)
+            .is_some_and(|note| note.is_recent(Instant::now()))
+    }
+
+    /// Whether the guest changes a name or the file of that name.
+    pub fn has_name(&self, folder: u64, name: &[u8]) -> bool {
+        self.has(&Thing::Name(folder, name.to_vec()))
+    }
+
+    /// Whether the guest changes a file.
+    pub fn has_file(&self, inode: u64) -> bool {
+        self.has(&Thing::File(inode))
+    }
+
+    /// Forgets what is over, from time to time.
+    pub fn tidy(&self) {
+        let (now, mut notes) = (Instant::now(), self.lock());
+        if notes.tidied.is_none_or(|tidied| now > tidied + RECENT) {
+            notes.tidy(now);
+        }
+    }
+}
+
+impl Notes {
+    fn tidy(&mut self, now: Instant) {
+        self.of.retain(|_, note| note.is_recent(now));
+        self.tidied = Some(now);
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        if let Some(note) = self.own.lock().of.get_mut(&self.thing) {
+            note.running = note.running.saturating_sub(1);
+            note.ended = Some(Instant::now());
+        }
+    }
+}
+
+/// The folders that this process shares, each as often as it does.
+static SHARED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A folder in the list of those that this process shares.
+#[derive(Debug)]
+pub struct Shared(PathBuf);
+
+impl Shared {
+    /// `path` is absolute and without symbolic links.
+    pub fn new(path: &Path) -> Self {
+        lock_shared().push(path.to_path_buf());
+        Shared(path.to_path_buf())
+    }
+
+    /// Whether no other volume of this process has files of this one.
+    pub fn is_alone(&self) -> bool {
+        let all = lock_shared();
+        let related = |other: &&PathBuf| other.starts_with(&self.0) || self.0.starts_with(other);
+        all.iter().filter(related).count() == 1
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut all = lock_shared();
+        if let Some(at) = all.iter().position(|path| *path == self.0) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+fn lock_shared() -> MutexGuard<'static, Vec<PathBuf>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_the_guests_until_a_moment_after_it() {
+        let own = Own::default();
+        assert!(!own.has_name(1, b"a"));
+        let noted = own.name(1, b"a");
+        own.tidy();
+        assert!(own.has_name(1, b"a"));
+        assert!(!own.has_name(2, b"a") && !own.has_name(1, b"b") && !own.has_file(1));
+        drop(noted);
+        std::thread::sleep(RECENT);
+        assert!(!own.has_name(1, b"a"));
+        std::thread::sleep(RECENT);
+        own.tidy();
+        assert!(own.lock().of.is_empty());
+    }
+
+    #[test]
+    fn few_changes_are_remembered() {
+        let own = Own::default();
+        let all: Vec<_> = (0..=MOST as u64).map(|inode| own.file(inode)).collect();
+        assert!(all[MOST].is_none() && all[..MOST].iter().all(Option::is_some));
+        assert!(own.has_file(0) && !own.has_file(MOST as u64));
+        assert!(own.file(0).is_some());
+    }
+
+    #[test]
+    fn folders_in_each_other_are_not_alone() {
+        let one = Shared::new(Path::new("/shared/one"));
+        let two = Shared::new(Path::new("/shared/oneandtwo"));
+        assert!(one.is_alone() && two.is_alone());
+        let inner = Shared::new(Path::new("/shared/one/inner"));
+        assert!(!one.is_alone() && !inner.is_alone() && two.is_alone());
+        drop(inner);
+        assert!(one.is_alone());
+    }
+}
