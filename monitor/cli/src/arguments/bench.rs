@@ -195,8 +195,7 @@ pub struct BenchOvercommit {
 
     /// vCPUs of the measured machine, and of each that is busy [default: 8, with --no-loss 2]
     #[arg(
-        long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(2..=64)
+        long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64)
     )]
     pub vcpus: Option<u32>,
 
@@ -214,8 +213,7 @@ pub struct BenchOvercommit {
     #[arg(long)]
     pub no_loss: bool,
 
-    /// With --no-loss: count the rounds of an earlier run of this host, too; FILE is what it printed
-    /// with --json
+    /// With --no-loss: count the rounds of an earlier run, too: what it printed with --json
     #[arg(long, value_name = "FILE", requires = "no_loss")]
     pub add: Option<PathBuf>,
 
@@ -225,8 +223,7 @@ pub struct BenchOvercommit {
 
     /// Machines that idle; 0 leaves that out [default: 50, and 0 if a part is chosen]
     #[arg(
-        long, value_name = "N",
-        value_parser = clap::value_parser!(u32).range(0..=500)
+        long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=500)
     )]
     pub idle: Option<u32>,
 
