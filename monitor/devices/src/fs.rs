@@ -17,6 +17,7 @@ mod mounts;
 mod names;
 mod notify;
 mod open_files;
+mod opened;
 mod own;
 mod place;
 mod root;
@@ -338,7 +339,6 @@ impl Device for Fs {
         if queue == NOTIFY && driver.features() & NOTIFICATION != 0 {
             return self.report(driver);
         }
-        self.root.look(Instant::now());
         while let Some(chain) = driver.pop(queue)? {
             let server = Arc::clone(&self.serving.server);
             let request = Box::new(Request {
@@ -347,6 +347,7 @@ impl Device for Fs {
                 chain,
             });
             let begun = Instant::now();
+            self.root.look(begun);
             let operation = request.operation(driver.memory());
             let mixed = self.root.mixed.load(Ordering::SeqCst);
             let waiting = if mixed {

@@ -101,7 +101,7 @@ impl Events {
     /// It gives none, or the user has too many.
     pub fn new(folder: BorrowedFd<'_>) -> io::Result<Self> {
         if let Ok(events) = Self::fanotify() {
-            // What the file system has not shows only now.
+            // Only this shows what the file system lacks.
             let path = format!("/proc/self/fd/{}/.", folder.as_raw_fd());
             let tried = std::fs::File::open(path).and_then(|folder| {
                 events.add(folder.as_raw_fd())?;

@@ -17,10 +17,11 @@ mod ops;
 use super::Cache;
 use super::listing;
 use super::open_files::OpenFiles;
+use super::opened::Opened;
 use super::own::Noted;
 use super::place;
 use super::root::Root;
-use super::watch::{Opened, Watch};
+use super::watch::Watch;
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
 use fuse_backend_rs::api::filesystem::{Context, DirEntry, Entry, FileSystem, OpenOptions};
 use fuse_backend_rs::passthrough::PassthroughFs;
@@ -120,7 +121,12 @@ impl Folder {
         self.watch.as_ref()?.own_name(parent, name)
     }
 
-    /// To be held while the guest changes a file.
+    /// To be held while the guest changes a file's contents.
+    fn own_contents(&self, inode: u64) -> Option<Noted<'_>> {
+        self.watch.as_ref()?.own_contents(inode)
+    }
+
+    /// To be held while the guest changes a file, of which it gets the attributes.
     fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
         self.watch.as_ref()?.own_file(inode)
     }

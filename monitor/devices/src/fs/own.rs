@@ -9,10 +9,12 @@
 //!
 //! What that does not tell apart is a change of this process for another purpose, of the same file,
 //! in the same moment: another volume of the machine may have such files, in which case nothing is
-//! left out ([`Shared`]). A machine that has one of its disks or its log in a volume and writes to
-//! the same file by way of the volume sees what the monitor writes in that moment after the time
-//! for which attributes are kept.
+//! left out ([`Listed`]). A machine that has one of its disks or its log in a volume and writes to
+//! the same file by way of the volume sees such a write of the monitor only when its
+//! attributes expire. So does one that writes by way of two names of a folder that is mounted in
+//! its own volume once more.
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,11 +26,16 @@ const RECENT: Duration = Duration::from_millis(50);
 /// The most changes that are remembered. Others are told to the guest.
 const MOST: usize = 4096;
 
+/// The longest name that is remembered, in bytes. The host has no longer ones.
+const NAME: usize = 255;
+
 /// What is changed. Folders and files are numbers of the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Thing {
     Name(u64, Vec<u8>),
+    /// A file's or folder's attributes, and its contents.
     File(u64),
+    Contents(u64),
 }
 
 /// Requests that change a thing.
@@ -71,10 +78,20 @@ impl Own {
 
     /// To be called before a name is made, removed, or opened with what may change its file.
     pub fn name(&self, folder: u64, name: &[u8]) -> Option<Noted<'_>> {
+        // A guest may send a MiB.
+        if name.len() > NAME {
+            return None;
+        }
         self.note(Thing::Name(folder, name.to_vec()))
     }
 
-    /// To be called before a file or folder is changed.
+    /// To be called before a file's contents are changed. The guest does not learn what that does
+    /// to its attributes: the host may take away setuid.
+    pub fn contents(&self, inode: u64) -> Option<Noted<'_>> {
+        self.note(Thing::Contents(inode))
+    }
+
+    /// To be called before a file or folder is changed, of which the guest gets the attributes.
     pub fn file(&self, inode: u64) -> Option<Noted<'_>> {
         self.note(Thing::File(inode))
     }
@@ -105,7 +122,12 @@ impl Own {
         self.has(&Thing::Name(folder, name.to_vec()))
     }
 
-    /// Whether the guest changes a file.
+    /// Whether the guest changes a file's contents, or all of it.
+    pub fn has_contents(&self, inode: u64) -> bool {
+        self.has(&Thing::Contents(inode)) || self.has_file(inode)
+    }
+
+    /// Whether the guest changes a file, and gets its attributes.
     pub fn has_file(&self, inode: u64) -> bool {
         self.has(&Thing::File(inode))
     }
@@ -136,37 +158,68 @@ impl Drop for Noted<'_> {
 }
 
 /// The folders that this process shares, each as often as it does.
-static SHARED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 
 /// A folder in the list of those that this process shares.
-#[derive(Debug)]
-pub struct Shared(PathBuf);
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shared {
+    path: PathBuf,
+    /// The numbers of its file system and of the mount, if the host tells them.
+    place: Option<(u64, u64)>,
+}
 
 impl Shared {
+    /// Whether the two may have the same files.
+    fn meets(&self, other: &Shared) -> bool {
+        // By another mount the same files have other paths.
+        let mounted_twice = match (self.place, other.place) {
+            (Some((device, mount)), Some((same, other))) => device == same && mount != other,
+            _ => false,
+        };
+        mounted_twice || other.path.starts_with(&self.path) || self.path.starts_with(&other.path)
+    }
+}
+
+/// Keeps a folder in that list.
+#[derive(Debug)]
+pub struct Listed(Shared);
+
+impl Listed {
     /// `path` is absolute and without symbolic links.
     pub fn new(path: &Path) -> Self {
-        lock_shared().push(path.to_path_buf());
-        Shared(path.to_path_buf())
+        let wanted = StatxFlags::MNT_ID;
+        let found = statx(CWD, path, AtFlags::empty(), wanted);
+        let place = found
+            .ok()
+            .filter(|found| found.stx_mask & wanted.bits() != 0);
+        let listed = Listed(Shared {
+            path: path.to_path_buf(),
+            place: place.map(|found| {
+                let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+                (device, found.stx_mnt_id)
+            }),
+        });
+        lock_shared().push(listed.0.clone());
+        listed
     }
 
     /// Whether no other volume of this process has files of this one.
     pub fn is_alone(&self) -> bool {
         let all = lock_shared();
-        let related = |other: &&PathBuf| other.starts_with(&self.0) || self.0.starts_with(other);
-        all.iter().filter(related).count() == 1
+        all.iter().filter(|other| self.0.meets(other)).count() == 1
     }
 }
 
-impl Drop for Shared {
+impl Drop for Listed {
     fn drop(&mut self) {
         let mut all = lock_shared();
-        if let Some(at) = all.iter().position(|path| *path == self.0) {
+        if let Some(at) = all.iter().position(|other| *other == self.0) {
             all.swap_remove(at);
         }
     }
 }
 
-fn lock_shared() -> MutexGuard<'static, Vec<PathBuf>> {
+fn lock_shared() -> MutexGuard<'static, Vec<Shared>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -197,16 +250,26 @@ mod tests {
         assert!(all[MOST].is_none() && all[..MOST].iter().all(Option::is_some));
         assert!(own.has_file(0) && !own.has_file(MOST as u64));
         assert!(own.file(0).is_some());
+        drop(all);
+        let own = Own::default();
+        assert!(own.name(1, &[b'x'; NAME]).is_some() && own.name(1, &[b'x'; NAME + 1]).is_none());
     }
 
     #[test]
     fn folders_in_each_other_are_not_alone() {
-        let one = Shared::new(Path::new("/shared/one"));
-        let two = Shared::new(Path::new("/shared/oneandtwo"));
+        let one = Listed::new(Path::new("/shared/one"));
+        let two = Listed::new(Path::new("/shared/oneandtwo"));
         assert!(one.is_alone() && two.is_alone());
-        let inner = Shared::new(Path::new("/shared/one/inner"));
+        let inner = Listed::new(Path::new("/shared/one/inner"));
         assert!(!one.is_alone() && !inner.is_alone() && two.is_alone());
         drop(inner);
         assert!(one.is_alone());
+        let at = |path: &str, place| Shared {
+            path: PathBuf::from(path),
+            place: Some(place),
+        };
+        let a = at("/a", (1, 1));
+        assert!(a.meets(&at("/b", (1, 2))), "mounted twice");
+        assert!(!a.meets(&at("/b", (1, 1))) && !a.meets(&at("/b", (2, 2))));
     }
 }

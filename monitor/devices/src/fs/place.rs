@@ -80,7 +80,7 @@ pub const NONBLOCK: u32 = libc::O_NONBLOCK.unsigned_abs();
 /// Where a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the device's thread: it only changes the monitor's tables.
+    /// On the device's thread, unmeasured: it changes the monitor's tables and ends watches.
     AtOnce,
     /// On the device's thread, which measures how long it takes.
     Here,
@@ -121,6 +121,8 @@ impl Places {
     /// The place of a request, with this operation and number of others in its queue.
     pub fn of(&mut self, operation: u32, waiting: u16, now: Instant) -> Place {
         match operation {
+            // They end watches, for which folders are opened.
+            FORGET | BATCH_FORGET if !self.here => return Place::Worker,
             FORGET | INIT | INTERRUPT | DESTROY | BATCH_FORGET => return Place::AtOnce,
             FSYNC | FSYNCDIR | FALLOCATE | LSEEK | SYNCFS => return Place::Worker,
             _ => {}
@@ -369,6 +371,9 @@ mod tests {
         ] {
             assert_eq!(places.of(operation, waiting, now), place, "{operation}");
         }
-        assert_eq!(Places::new(false).of(LOOKUP, 0, now), Place::Worker);
+        for operation in [LOOKUP, FORGET, BATCH_FORGET] {
+            let place = Places::new(false).of(operation, 0, now);
+            assert_eq!(place, Place::Worker, "{operation}");
+        }
     }
 }

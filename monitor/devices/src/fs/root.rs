@@ -4,7 +4,7 @@
 use super::folder::Folder;
 use super::masked::Masked;
 use super::mounts::Mounts;
-use super::own::Shared;
+use super::own::Listed;
 use super::watch::Watch;
 use super::{Access, Cache, Sharing};
 use anyhow::{Context, bail};
@@ -58,7 +58,7 @@ pub struct Root {
     /// The last look at what is mounted.
     looked: Option<Instant>,
     /// For as long as the device lives.
-    shared: Arc<Shared>,
+    shared: Arc<Listed>,
 }
 
 /// A served folder.
@@ -103,7 +103,7 @@ impl Root {
             mixed: Arc::default(),
             mounts: Mounts::new().with_context(name)?,
             looked: None,
-            shared: Arc::new(Shared::new(Path::new(path))),
+            shared: Arc::new(Listed::new(Path::new(path))),
         };
         root.mixed.store(root.far_below(), Ordering::SeqCst);
         let kind = rustix::fs::fstatfs(&root.folder).with_context(name)?.f_type;
@@ -232,8 +232,8 @@ fn watch(root: &Root) -> Option<Arc<Watch>> {
         Err(error) => {
             tracing::warn!(
                 "{path}: cannot be watched ({error}; see the host's \
-                 fs.inotify.max_user_instances): the guest sees changes of the host after up to a \
-                 second, and asks more often"
+                 fs.fanotify.max_user_groups and fs.inotify.max_user_instances): the guest sees \
+                 changes of the host after up to a second, and asks more often"
             );
             None
         }

@@ -13,12 +13,11 @@
 
 use super::events::{ALONE, Event, Events, Key};
 use super::notify::{Change, Changes};
-use super::own::{Noted, Own, Shared};
+use super::opened::Opened;
+use super::own::{Listed, Noted, Own};
 use crate::Waker;
-use fuse_backend_rs::abi::virtio_fs::RemovemappingOne;
 use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;
-use fuse_backend_rs::transport::FsCacheReqHandler;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::inotify::ReadFlags;
 use std::collections::{HashMap, HashSet};
@@ -72,7 +71,7 @@ pub struct Watch {
     /// What the guest must be told.
     pub changes: Changes,
     own: Own,
-    shared: Arc<Shared>,
+    shared: Arc<Listed>,
     /// The guest is not told of its own changes.
     spares: AtomicBool,
     /// The guest takes such messages.
@@ -92,7 +91,7 @@ impl Watch {
     ///
     /// # Errors
     /// The host reports nothing, or the user has too many such files.
-    pub fn new(folder: BorrowedFd<'_>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub fn new(folder: BorrowedFd<'_>, shared: Arc<Listed>) -> io::Result<Self> {
         Ok(Watch {
             events: Arc::new(Events::new(folder)?),
             end: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -132,7 +131,12 @@ impl Watch {
             .then(|| self.own.name(folder, name.to_bytes()))?
     }
 
-    /// The same for a change of a file or folder.
+    /// The same for a change of a file's contents.
+    pub fn own_contents(&self, inode: u64) -> Option<Noted<'_>> {
+        self.spares().then(|| self.own.contents(inode))?
+    }
+
+    /// The same for a change of a file or folder, of which the guest gets the attributes.
     pub fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
         self.spares().then(|| self.own.file(inode))?
     }
@@ -439,10 +443,14 @@ impl Watch {
         }
         let moved = what.contains(ReadFlags::MOVED_TO);
         let contents = what.contains(ReadFlags::MODIFY);
-        if moved || !known && (contents || what.contains(ReadFlags::ATTRIB)) {
+        let attributes = what.contains(ReadFlags::ATTRIB);
+        if moved || attributes || !known && contents {
             // The file may have another name by now, which is reported next.
-            let found = file(fs, folder, name);
-            let found = found.filter(|file| moved || !(ours && self.own.has_file(*file)));
+            let own = |file| match attributes {
+                true => self.own.has_file(file),
+                false => self.own.has_contents(file),
+            };
+            let found = file(fs, folder, name).filter(|file| moved || !(ours && own(*file)));
             all.extend(found.map(if contents {
                 Change::Contents
             } else {
@@ -470,29 +478,5 @@ impl Change {
             Change::Contents(inode) => Change::Contents(number(*inode)),
             Change::All => Change::All,
         }
-    }
-}
-
-/// What to do with a file that the file system opens for reading. The crate opens files only for
-/// requests, and passes the descriptor on only for mappings into the guest, which are not offered.
-pub struct Opened<F>(pub F);
-
-impl<F: FnMut(RawFd) -> io::Result<()>> Opened<F> {
-    /// Has the file opened.
-    pub fn with(&mut self, fs: &PassthroughFs<()>, inode: u64) -> io::Result<()>
-    where
-        F: Send + Sync + 'static,
-    {
-        fs.setupmapping(&Context::default(), inode, 0, 0, 0, 0, 0, self)
-    }
-}
-
-impl<F: FnMut(RawFd) -> io::Result<()> + Send + Sync + 'static> FsCacheReqHandler for Opened<F> {
-    fn map(&mut self, _: u64, _: u64, _: u64, _: u64, fd: RawFd) -> io::Result<()> {
-        (self.0)(fd)
-    }
-
-    fn unmap(&mut self, _: Vec<RemovemappingOne>) -> io::Result<()> {
-        Ok(())
     }
 }

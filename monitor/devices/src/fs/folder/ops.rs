@@ -96,10 +96,10 @@ impl FileSystem for Folder {
     }
 
     fn batch_forget(&self, ctx: &Context, requests: Vec<(u64, u64)>) {
-        for (inode, count) in &requests {
-            self.forgotten(*inode, *count);
+        // In turn: to end a watch takes a descriptor, which the one before has freed.
+        for (inode, count) in requests {
+            self.forget(ctx, inode, count);
         }
-        self.inner.batch_forget(ctx, requests);
     }
 
     fn getattr(
@@ -150,7 +150,7 @@ impl FileSystem for Folder {
             return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
         }
         let cut = flags & libc::O_TRUNC.unsigned_abs() != 0;
-        let _own = cut.then(|| self.own_file(inode));
+        let _own = cut.then(|| self.own_contents(inode));
         let (handle, mut options, passthrough) = place::opening(flags, |flags| {
             self.inner.open(ctx, inode, flags, fuse_flags)
         })?;
@@ -214,7 +214,7 @@ impl FileSystem for Folder {
         if flags & TO_DISK != 0 {
             place::may_wait()?;
         }
-        let _own = self.own_file(inode);
+        let _own = self.own_contents(inode);
         self.inner.write(
             ctx, inode, handle, from, size, offset, owner, delayed, flags, fuse_flags,
         )
@@ -362,7 +362,7 @@ impl FileSystem for Folder {
         fn unlink(own_name(parent, name), parent: u64, name: &CStr);
         fn rmdir(own_name(parent, name), parent: u64, name: &CStr);
         fn fallocate(
-            own_file(inode), inode: u64, handle: u64, mode: u32, offset: u64, length: u64
+            own_contents(inode), inode: u64, handle: u64, mode: u32, offset: u64, length: u64
         );
         fn setxattr(own_file(inode), inode: u64, name: &CStr, value: &[u8], flags: u32);
         fn removexattr(own_file(inode), inode: u64, name: &CStr);

@@ -2,7 +2,7 @@
 //! What the guest is told of changes on the host.
 
 use super::super::notify::Change;
-use super::super::own::Shared;
+use super::super::own::Listed;
 use super::super::root::{Root, Serving};
 use super::super::watch::Watch;
 use super::super::{NOTIFICATION, NOTIFY, Sharing};
@@ -199,7 +199,7 @@ fn what_is_lost_is_said_to_be_lost() {
     let root = Root::new(folder.path(), Sharing::from(Access::Write)).unwrap();
     let serving = root.serve().unwrap();
     let opened = fs::File::open(folder.path()).unwrap();
-    let shared = Arc::new(Shared::new(folder.path()));
+    let shared = Arc::new(Listed::new(folder.path()));
     let watch = Watch::new(opened.as_fd(), shared).unwrap();
     watch.begin();
     assert!(watch.covers(&serving.fs, ROOT));
