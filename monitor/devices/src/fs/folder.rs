@@ -121,6 +121,16 @@ impl Folder {
         self.watch.as_ref()?.own_name(parent, name)
     }
 
+    /// What failed may have made the name all the same.
+    fn doubt(&self, parent: u64, name: &CStr, error: &io::Error) {
+        use io::ErrorKind::{AlreadyExists, WouldBlock};
+        // The last starts again.
+        let nothing = matches!(error.kind(), AlreadyExists | WouldBlock);
+        if let Some(watch) = self.watch.as_ref().filter(|_| !nothing) {
+            watch.doubt(parent, name);
+        }
+    }
+
     /// To be held while the guest changes a file's contents.
     fn own_contents(&self, inode: u64) -> Option<Noted<'_>> {
         self.watch.as_ref()?.own_contents(inode)

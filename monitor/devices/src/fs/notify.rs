@@ -108,6 +108,18 @@ impl Changes {
     }
 }
 
+impl Change {
+    /// The same with the guest's numbers.
+    pub fn outside(&self, number: impl Fn(u64) -> u64) -> Change {
+        match self {
+            Change::Name(folder, name) => Change::Name(number(*folder), name.clone()),
+            Change::Attributes(inode) => Change::Attributes(number(*inode)),
+            Change::Contents(inode) => Change::Contents(number(*inode)),
+            Change::All => Change::All,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,7 +27,7 @@ const RECENT: Duration = Duration::from_millis(50);
 const MOST: usize = 4096;
 
 /// The longest name that is remembered, in bytes. The host has no longer ones.
-const NAME: usize = 255;
+pub const NAME: usize = 255;
 
 /// What is changed. Folders and files are numbers of the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

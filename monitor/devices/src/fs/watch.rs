@@ -14,7 +14,7 @@
 use super::events::{ALONE, Event, Events, Key};
 use super::notify::{Change, Changes};
 use super::opened::Opened;
-use super::own::{Listed, Noted, Own};
+use super::own::{Listed, NAME, Noted, Own};
 use crate::Waker;
 use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;
@@ -41,6 +41,8 @@ const PACE: Duration = Duration::from_millis(2);
 const ROUND: usize = 1 << 16;
 /// The most changes that are remembered in order to report each only once.
 const SEEN: usize = 4096;
+/// The most names in doubt. One more, and everything is.
+const DOUBTS: usize = 256;
 /// Stands for a folder that the guest has forgotten, and that is watched still: the host refused.
 const FORGOTTEN: u64 = 0;
 
@@ -71,6 +73,9 @@ pub struct Watch {
     /// What the guest must be told.
     pub changes: Changes,
     own: Own,
+    /// Names that the guest must ask for again, and what is readable if there are any.
+    doubts: Mutex<Vec<Change>>,
+    doubted: OwnedFd,
     shared: Arc<Listed>,
     /// The guest is not told of its own changes.
     spares: AtomicBool,
@@ -99,6 +104,8 @@ impl Watch {
             files: Mutex::default(),
             changes: Changes::default(),
             own: Own::default(),
+            doubts: Mutex::default(),
+            doubted: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             shared,
             spares: AtomicBool::new(false),
             active: AtomicBool::new(false),
@@ -139,6 +146,22 @@ impl Watch {
     /// The same for a change of a file or folder, of which the guest gets the attributes.
     pub fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
         self.spares().then(|| self.own.file(inode))?
+    }
+
+    /// The guest's request for a name has failed after it may have made the name, which the guest
+    /// is not told of as its own change. So it is told to ask again.
+    pub fn doubt(&self, folder: u64, name: &CStr) {
+        if !self.spares() {
+            return;
+        }
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if doubts.len() >= DOUBTS || name.count_bytes() > NAME {
+            *doubts = vec![Change::All];
+        } else {
+            doubts.push(Change::Name(folder, name.to_bytes().to_vec()));
+        }
+        // Fails if the counter is at its end, and then it is readable.
+        let _ = rustix::io::write(&self.doubted, &1u64.to_ne_bytes());
     }
 
     fn spares(&self) -> bool {
@@ -339,6 +362,7 @@ impl Watch {
         let mut files = [
             PollFd::new(&self.end, PollFlags::IN),
             PollFd::new(&*self.events, PollFlags::IN),
+            PollFd::new(&self.doubted, PollFlags::IN),
         ];
         while let Err(error) = poll(&mut files, None) {
             if error != rustix::io::Errno::INTR {
@@ -358,7 +382,10 @@ impl Watch {
     pub fn report(&self, fs: &PassthroughFs<()>, outside: impl Fn(u64) -> u64) -> io::Result<()> {
         let mut buffer = Vec::new();
         // Programs write in pieces: the same change is often reported many times.
-        let (mut seen, mut news) = (HashSet::new(), Vec::new());
+        let _ = rustix::io::read(&self.doubted, &mut [0; 8]);
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut seen, mut news) = (HashSet::new(), std::mem::take(&mut *doubts));
+        drop(doubts);
         let (mut looks, mut many) = (0, false);
         // A file that was moved, until the event of its new place, which comes next.
         let mut moved = None;
@@ -467,16 +494,4 @@ fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> Option<u64> {
     let entry = fs.lookup(&context, folder, &name).ok()?;
     fs.forget(&context, entry.inode, 1);
     Some(entry.inode)
-}
-
-impl Change {
-    /// The same with the guest's numbers.
-    fn outside(&self, number: impl Fn(u64) -> u64) -> Change {
-        match self {
-            Change::Name(folder, name) => Change::Name(number(*folder), name.clone()),
-            Change::Attributes(inode) => Change::Attributes(number(*inode)),
-            Change::Contents(inode) => Change::Contents(number(*inode)),
-            Change::All => Change::All,
-        }
-    }
 }

@@ -54,8 +54,9 @@ macro_rules! made {
             // Before the answer, or a change between the two is not reported.
             let watched = self.watched($parent);
             let _own = self.own_name($parent, $made);
-            let entry = self.inner.$name(ctx $(, $argument)*)?;
-            self.complete(watched, entry)
+            let made = self.inner.$name(ctx $(, $argument)*);
+            let made = made.and_then(|entry| self.complete(watched, entry));
+            made.inspect_err(|error| self.doubt($parent, $made, error))
         })*
     };
 }
@@ -170,11 +171,14 @@ impl FileSystem for Folder {
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
-        let (entry, handle, mut options, passthrough) = self.make(ctx, parent, name, args)?;
-        if self.cache == Cache::Auto {
-            options |= OpenOptions::KEEP_CACHE;
-        }
-        Ok((self.complete(watched, entry)?, handle, options, passthrough))
+        let made = self.make(ctx, parent, name, args);
+        let made = made.and_then(|(entry, handle, mut options, passthrough)| {
+            if self.cache == Cache::Auto {
+                options |= OpenOptions::KEEP_CACHE;
+            }
+            Ok((self.complete(watched, entry)?, handle, options, passthrough))
+        });
+        made.inspect_err(|error| self.doubt(parent, name, error))
     }
 
     fn read(

@@ -9,6 +9,7 @@ use super::super::{NOTIFICATION, NOTIFY, Sharing};
 use super::*;
 use crate::Broken;
 use crate::reactor::{Reactor, Wake};
+use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Messages, channel};
@@ -165,6 +166,23 @@ fn what_the_host_changes_the_guest_is_told() {
             .next()
             .is_none()
     );
+}
+
+/// A request that fails may have made the name, which is not reported as the guest's own.
+#[test]
+fn a_name_in_doubt_is_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Told::new(folder.path());
+    told.send(GETATTR, ROOT, &[0; 16]);
+    if !told.spares() {
+        return;
+    }
+    let watch = Arc::clone(told.fs.root.watch.as_ref().unwrap());
+    watch.doubt(ROOT, c"x");
+    told.wait_for(&Change::Name(ROOT, b"x".to_vec()));
+    let long = CString::new(vec![b'x'; 256]).unwrap();
+    watch.doubt(ROOT, &long);
+    told.wait_for(&Change::All);
 }
 
 /// A hostile guest's buffer: the device asks for a reset and says why.
