@@ -156,14 +156,37 @@ const RUN: &str = "mount -t tmpfs none /tmp && cd /tmp || exit 99\n\
     echo \"result ${program#/x/} $code\"\n\
     done";
 
+/// What a host that is itself a virtual machine may get wrong: some hypervisors do not set RF after
+/// a breakpoint at a `mov %ss`, and the breakpoint comes for ever.
+const OF_THE_HOST: &str = "x86-mov_ss_trap";
+
+/// Whether that program passes on the host.
+fn host_passes(program: &Path) -> bool {
+    let mut command = Command::new("timeout");
+    let run = command.args(["-k", "5", "10"]).arg(program).output();
+    let passes = run.unwrap().status.success();
+    if !passes {
+        eprintln!("left out: {OF_THE_HOST}, which fails on this host, too");
+    }
+    passes
+}
+
 /// All pass with one vCPU, with four, and with sixteen.
 #[test]
 fn linux_passes_a_selection_of_its_own_tests() {
     let selftests = linux::source().join("tools/testing/selftests");
     let folder = tempfile::tempdir().unwrap();
     let parts = SELECTION.iter();
-    let mut expected: Vec<String> = parts
+    let mut programs: Vec<String> = parts
         .flat_map(|part| part.compile(&selftests, folder.path()))
+        .collect();
+    let of_the_host = folder.path().join(OF_THE_HOST);
+    if !host_passes(&of_the_host) {
+        std::fs::remove_file(&of_the_host).unwrap();
+        programs.retain(|name| name != OF_THE_HOST);
+    }
+    let mut expected: Vec<String> = programs
+        .iter()
         .map(|name| format!("result {name} 0"))
         .collect();
     expected.sort_unstable();
