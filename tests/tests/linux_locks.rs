@@ -92,6 +92,39 @@ fn locks_that_spin_have_no_statistics() {
     }
 }
 
+/// `vmi.pv_locks` turns the waits off and on while others contend for locks: the two ways of
+/// waiting do not know each other's waiters, so a switch at a wrong moment would lose one.
+#[test]
+fn waits_can_be_turned_off_and_on() {
+    let text = run(
+        "4",
+        "",
+        "P=/sys/module/vmi/parameters/pv_locks\n\
+         work() { for i in 1 2 3; do /x/contend 4 500 >/dev/null; done; }\n\
+         cat $P; echo 0 >$P; cat $P; echo 0 >$L; work; cat $L; echo on 0\n\
+         echo 1 >$P; work; cat $L; echo switched 0\n\
+         (for i in 1 2 3 4 5 6 7 8 9; do /x/contend 4 500 >/dev/null; done) &\n\
+         for i in $(seq 100); do echo $((i % 2)) >$P; done; wait; cat $P; echo 1 >$P; cat $P\n\
+         echo x >$P || echo refused",
+    );
+    let (off, rest) = text.split_once("on 0\n").unwrap();
+    let (on, rest) = rest.split_once("switched 0\n").unwrap();
+    let off = off.strip_prefix("Y\nN\n").unwrap();
+    assert_eq!(figures(off)["taken_slow"], 0, "{off}");
+    assert!(figures(on)["taken_slow"] > 0, "{on}");
+    assert_eq!(rest, "N\nY\nrefused\n");
+}
+
+/// Locks that do not wait are queued, as on a processor: the layer has better means where vCPUs
+/// lose their processors than the unfair locks that Linux takes in a guest.
+#[test]
+fn locks_that_spin_are_queued() {
+    for append in ["", "nopvspin"] {
+        let key = gdb(append, &["print *(int *)&virt_spin_lock_key"]);
+        assert!(key.contains("$1 = 0\n"), "{append}: {key}");
+    }
+}
+
 /// The functions that take and release a lock.
 const PAIR: [&str; 4] = [
     "_raw_spin_lock",
@@ -100,9 +133,8 @@ const PAIR: [&str; 4] = [
     "_raw_spin_unlock_irq",
 ];
 
-/// The instructions of `PAIR` in a kernel that has patched its sites: a line for each with its
-/// bytes. Calls have none: that of the slow path, which is taken by contended locks, differs.
-fn instructions(append: &str) -> Vec<String> {
+/// What gdb prints for commands in a kernel that has patched its sites.
+fn gdb(append: &str, commands: &[&str]) -> String {
     let mut machine = vm::command(["--cpus", "2", "--append", append, "--gdb", ":0"])
         .args(["--", "sync"])
         .stderr(Stdio::piped())
@@ -119,18 +151,26 @@ fn instructions(append: &str) -> Vec<String> {
         gdb.args(["-ex", command]);
     }
     gdb.args(["-ex", "break __x64_sys_sync", "-ex", "continue"]);
-    for function in PAIR {
-        gdb.args(["-ex", &format!("disassemble /r {function}")]);
+    for command in commands {
+        gdb.args(["-ex", command]);
     }
     let run = program::finish(gdb.args(["-ex", "kill"]).stdin(Stdio::null()));
+    run.stdout
+}
+
+/// The instructions of `PAIR`: a line for each with its bytes. Calls have none: that of the slow
+/// path, which is taken by contended locks, differs.
+fn instructions(append: &str) -> Vec<String> {
+    let commands = PAIR.map(|function| format!("disassemble /r {function}"));
+    let text = gdb(append, &commands.each_ref().map(String::as_str));
     // 0x... <+4>: TAB bytes TAB instruction
-    let lines = run.stdout.lines().filter_map(|line| line.split_once(" <+"));
+    let lines = text.lines().filter_map(|line| line.split_once(" <+"));
     let lines = lines.map(|(_, rest)| match rest.split_once("\tcall") {
         Some((bytes, _)) => format!("{} call", bytes.split('\t').next().unwrap()),
         None => rest.split('<').next().unwrap().trim_end().to_string(),
     });
     let lines: Vec<String> = lines.collect();
-    assert!(lines.len() > 4 * PAIR.len(), "{run:?}");
+    assert!(lines.len() > 4 * PAIR.len(), "{text}");
     lines
 }
 

@@ -12,19 +12,30 @@
 #include <linux/debugfs.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>
+#include <linux/moduleparam.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/seq_file.h>
+#include <linux/stop_machine.h>
 #include <asm/paravirt.h>
 #include <asm/qspinlock.h>
 #include <asm/smp.h>
 #include "vmi.h"
 
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
 #define BUCKETS 32
 /* _Q_SLOW_VAL of qspinlock_paravirt.h: the head of a queue waits. */
 #define SLOW 3
+
+/*
+ * How often a vCPU looks at a lock before it queues. A look takes some 40 to 150 cycles, so all of
+ * them take less than a wake-up, and a holder without a processor is noticed that much later.
+ */
+#define LOOKS 64
 
 /* Of one CPU. Times in nanoseconds. Bucket i counts times from 2^i up to, but not, 2^(i+1). */
 struct lock_stats {
@@ -43,20 +54,55 @@ static DEFINE_PER_CPU(struct lock_stats, lock_stats);
 /* Whether the release of a lock kicks the head of its queue. */
 static bool unlock_kicks __ro_after_init;
 
+/* Whether vCPUs wait in the layer. Without, locks are as with "nopvspin". See locks_param_set(). */
+static bool pv_locks __read_mostly = true;
+static bool in_use __ro_after_init;
+
 static unsigned int bucket(u64 ns)
 {
 	return ns ? min_t(unsigned int, ilog2(ns), BUCKETS - 1) : 0;
 }
 
 /*
+ * A lock that others hold for a short time mostly comes before the queue could be joined. Whoever
+ * is in the queue goes first.
+ */
+static bool lock_comes_soon(struct qspinlock *lock)
+{
+	int looks, val;
+
+	for (looks = 0; looks < LOOKS; looks++) {
+		val = atomic_read(&lock->val);
+		if (val & ~_Q_LOCKED_MASK)
+			return false;
+		if (!val && atomic_try_cmpxchg_acquire(&lock->val, &val, _Q_LOCKED_VAL))
+			return true;
+		cpu_relax();
+	}
+	return false;
+}
+
+/*
  * Preemption is off, so the CPU stays the same. An interrupt that waits for a lock itself counts
- * its time for both.
+ * its time for both. The time of the first looks is not counted: clocks cost more than those.
  */
 static void lock_slowpath(struct qspinlock *lock, u32 val)
 {
-	u64 waits = raw_cpu_read(lock_stats.waits), blocked = raw_cpu_read(lock_stats.time_blocked);
-	u64 start = sched_clock(), spun;
+	u64 waits, blocked, start, spun;
 
+	if (!READ_ONCE(pv_locks)) {
+		native_queued_spin_lock_slowpath(lock, val);
+		return;
+	}
+	if (lock_comes_soon(lock)) {
+		this_cpu_inc(lock_stats.taken_slow);
+		this_cpu_inc(lock_stats.taken_slow_pickup);
+		this_cpu_inc(lock_stats.histo_spinning[0]);
+		return;
+	}
+	waits = raw_cpu_read(lock_stats.waits);
+	blocked = raw_cpu_read(lock_stats.time_blocked);
+	start = sched_clock();
 	__pv_queued_spin_lock_slowpath(lock, val);
 	spun = sched_clock() - start;
 	spun -= min(spun, raw_cpu_read(lock_stats.time_blocked) - blocked);
@@ -115,6 +161,8 @@ __visible bool __vmi_vcpu_is_preempted(long cpu)
 	const struct vmi_run_state *state = vmi_run_state(cpu);
 	u32 run;
 
+	if (!READ_ONCE(pv_locks))
+		return false;
 	if (state) {
 		/* The scheduler asks about idle CPUs. */
 		run = READ_ONCE(state->state);
@@ -148,7 +196,39 @@ static void lock_send_call_func_ipi(const struct cpumask *mask)
 	}
 }
 
-static bool in_use __ro_after_init;
+static int set_pv_locks(void *value)
+{
+	pv_locks = *(bool *)value;
+	return 0;
+}
+
+/*
+ * The two slow paths do not know each other's waiters. A vCPU in one of them has preemption off, so
+ * there is none while all CPUs are stopped.
+ */
+static int locks_param_set(const char *text, const struct kernel_param *param)
+{
+	bool value;
+	int error = kstrtobool(text, &value);
+
+	if (error)
+		return error;
+	if (system_state < SYSTEM_SCHEDULING)
+		return set_pv_locks(&value);
+	return stop_machine(set_pv_locks, &value, NULL);
+}
+
+static int locks_param_get(char *text, const struct kernel_param *param)
+{
+	return sysfs_emit(text, "%c\n", in_use && pv_locks ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops locks_param_ops = {
+	.set = locks_param_set,
+	.get = locks_param_get,
+};
+module_param_cb(pv_locks, &locks_param_ops, NULL, 0644);
+MODULE_PARM_DESC(pv_locks, "let vCPUs wait in the layer for spinlocks");
 
 void __init vmi_init_locks(void)
 {
@@ -158,6 +238,8 @@ void __init vmi_init_locks(void)
 	/* Each is an answer to a question that the others leave open. */
 	if (!vmi.lock_wait || !vmi.lock_kick || !vmi.lock_preempted)
 		return;
+	/* Linux has unfair locks in a guest without paravirtual ones. Here all are queued. */
+	static_branch_disable(&virt_spin_lock_key);
 	if (nopvspin) {
 		pr_info("VMI: locks spin: \"nopvspin\"\n");
 		return;

@@ -3,7 +3,7 @@
 
 use super::super::apps::session::{Answer, DRIVER, End, Session};
 use super::Bench;
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -66,6 +66,23 @@ impl<'a> Machine<'a> {
     /// Runs a script.
     pub fn run(&mut self, script: &str) -> anyhow::Result<Answer> {
         self.0.run(script)
+    }
+
+    /// Lets its vCPUs wait in the layer for spinlocks, or not.
+    pub fn set_locks(&mut self, wait: bool) -> anyhow::Result<()> {
+        let file = "/sys/module/vmi/parameters/pv_locks";
+        let (value, name) = if wait { (1, 'Y') } else { (0, 'N') };
+        let answer = self.run(&format!(
+            "echo {value} >{file}; read -r is <{file}; echo $is"
+        ))?;
+        // A kernel that has no such locks answers N.
+        ensure!(
+            answer.line.ends_with(name),
+            "cannot turn paravirtual locks {}: {file} has `{}`",
+            if wait { "on" } else { "off" },
+            answer.line
+        );
+        Ok(())
     }
 
     /// The id of its process.

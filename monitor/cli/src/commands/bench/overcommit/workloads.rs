@@ -126,10 +126,10 @@ pub fn select(
 }
 
 impl Workload {
-    /// Prepares it in both machines. Returns why it cannot be measured, if so.
+    /// Prepares it in the machines. Returns why it cannot be measured, if so.
     pub fn prepare(
         &self,
-        machines: &mut [Machine<'_>; 2],
+        machines: &mut [Machine<'_>],
         quick: bool,
     ) -> anyhow::Result<Option<String>> {
         let scale = scale(quick);
