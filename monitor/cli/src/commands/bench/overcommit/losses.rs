@@ -2,8 +2,9 @@
 //! What paravirtual spinlocks cost where they gain nothing: on processors that nobody else uses.
 //!
 //! Two machines differ by chance, and by more than the locks cost. So one machine turns its locks
-//! on and off (`vmi.pv_locks`), which takes the other slow path. Each round has a new machine, so
-//! that one is not taken for all.
+//! on and off (`vmi.pv_locks`), which takes the other slow path. Where the scheduler puts the
+//! threads of a run is chance, too, so a machine has many short turns. Each round has a new one,
+//! so that one is not taken for all.
 
 use super::machines::Machine;
 use super::report::{Pair, Report, Turn};
@@ -15,7 +16,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// The rounds of each workload of an earlier run.
+/// How long a machine runs one workload, at least, in seconds.
+const WORK: f64 = 15.0;
+
+/// The turns of each workload of an earlier run.
 #[derive(Debug, Default)]
 pub struct Earlier(HashMap<String, Vec<[Turn; 2]>>);
 
@@ -50,7 +54,7 @@ impl Earlier {
         Ok(Earlier(rows.collect()))
     }
 
-    /// The rounds of a workload.
+    /// The turns of a workload.
     fn pair(&self, workload: &str) -> Pair {
         let mut pair = Pair::default();
         for [base, pv] in self.0.get(workload).into_iter().flatten() {
@@ -86,17 +90,16 @@ pub fn measure(
                 }
                 continue;
             }
-            let first = pair.rounds() % 2;
-            let mut turns = [Turn::default(); 2];
-            // A change of the host from turn to turn is in both sums.
             let machine = &mut machines[0];
-            for locks in [first, 1 - first, 1 - first, first] {
-                machine.set_locks(locks == 1)?;
-                let turn = bench.turn(workload, machine, &[])?;
-                turns[locks] = turns[locks].then(turn);
+            let mut left = if bench.args.quick { 0.0 } else { WORK };
+            loop {
+                let [base, pv] = turns(bench, workload, machine, pair.rounds() % 2)?;
+                pair.add(base, pv);
+                left -= base.seconds + pv.seconds;
+                if left <= 0.0 {
+                    break;
+                }
             }
-            let [base, pv] = turns;
-            pair.add(base, pv);
         }
     }
     for (workload, pair) in &pairs {
@@ -105,6 +108,23 @@ pub fn measure(
         }
     }
     Ok(())
+}
+
+/// Two turns without paravirtual locks and two with them, as one of each. Which is first is 0 or 1.
+fn turns(
+    bench: &Bench<'_>,
+    workload: &Workload,
+    machine: &mut Machine<'_>,
+    first: usize,
+) -> anyhow::Result<[Turn; 2]> {
+    let mut turns = [Turn::default(); 2];
+    // A change of the host from turn to turn is in both sums.
+    for locks in [first, 1 - first, 1 - first, first] {
+        machine.set_locks(locks == 1)?;
+        let turn = bench.turn(workload, machine, &[])?;
+        turns[locks] = turns[locks].then(turn);
+    }
+    Ok(turns)
 }
 
 #[cfg(test)]

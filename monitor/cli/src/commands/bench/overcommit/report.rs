@@ -66,6 +66,15 @@ impl Pair {
             .collect()
     }
 
+    /// The logarithm of the time with them by that without, of each round. Chance makes it larger
+    /// as often as smaller; a ratio itself has no such symmetry, which the signed-rank test needs.
+    fn ratios(&self) -> Vec<f64> {
+        let pairs = self.base.iter().zip(&self.pv);
+        pairs
+            .map(|(base, pv)| (pv.seconds / base.seconds).ln())
+            .collect()
+    }
+
     /// The processors that the load had in the turn in which it had fewest. Each is in a row.
     fn least_load(&self) -> f64 {
         let turns = self.base.iter().chain(&self.pv);
@@ -122,7 +131,7 @@ impl Row {
             pv_sd: mean_and_deviation(&pv).1,
             gain_percent: median(&gains),
             ci95: interval(&gains),
-            loss_at_most_percent: at_most(&gains.iter().map(|gain| 0.0 - gain).collect::<Vec<_>>()),
+            loss_at_most_percent: (at_most(&pair.ratios()).exp() - 1.0) * 100.0,
             turns: pair.turns().collect(),
             rounds: gains.len(),
             base_processors: mean(&pair.base),

@@ -59,8 +59,8 @@ const MANY: Workload = Workload {
     clients: None,
 };
 
-/// Transactions of a database in all, times `$scale`; with `--no-loss`.
-const TRANSACTIONS: [u32; 2] = [4000, 20_000];
+/// Transactions of a database in all, times `$scale`.
+const TRANSACTIONS: u32 = 4000;
 
 /// A fixed number of transactions that read, by as many clients as vCPUs.
 const DATABASE: Workload = database("pgbench", None);
@@ -153,11 +153,10 @@ impl Workload {
             self.run.to_string()
         };
         let script = format!(
-            "scale={} jobs={} clients={} transactions={}\n{work}",
+            "scale={} jobs={} clients={} transactions={TRANSACTIONS}\n{work}",
             scale(bench.args.quick),
             bench.vcpus,
-            self.clients.unwrap_or(bench.vcpus),
-            TRANSACTIONS[usize::from(bench.args.no_loss)]
+            self.clients.unwrap_or(bench.vcpus)
         );
         Ok(machine.run(&script)?.seconds)
     }
