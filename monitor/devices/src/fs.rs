@@ -11,6 +11,7 @@
 
 mod events;
 mod folder;
+mod listed;
 mod listing;
 mod masked;
 mod mounts;

@@ -9,14 +9,12 @@
 //!
 //! What that does not tell apart is a change of this process for another purpose, of the same file,
 //! in the same moment: another volume of the machine may have such files, in which case nothing is
-//! left out ([`Listed`]). A machine that has one of its disks or its log in a volume and writes to
-//! the same file by way of the volume sees such a write of the monitor only when its
+//! left out ([`listed`](super::listed)). A machine that has one of its disks or its log in a volume
+//! and writes to the same file by way of the volume sees such a write of the monitor only when its
 //! attributes expire. So does one that writes by way of two names of a folder that is mounted in
 //! its own volume once more.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -157,72 +155,6 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The folders that this process shares, each as often as it does.
-static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
-
-/// A folder in the list of those that this process shares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Shared {
-    path: PathBuf,
-    /// The numbers of its file system and of the mount, if the host tells them.
-    place: Option<(u64, u64)>,
-}
-
-impl Shared {
-    /// Whether the two may have the same files.
-    fn meets(&self, other: &Shared) -> bool {
-        // By another mount the same files have other paths.
-        let mounted_twice = match (self.place, other.place) {
-            (Some((device, mount)), Some((same, other))) => device == same && mount != other,
-            _ => false,
-        };
-        mounted_twice || other.path.starts_with(&self.path) || self.path.starts_with(&other.path)
-    }
-}
-
-/// Keeps a folder in that list.
-#[derive(Debug)]
-pub struct Listed(Shared);
-
-impl Listed {
-    /// `path` is absolute and without symbolic links.
-    pub fn new(path: &Path) -> Self {
-        let wanted = StatxFlags::MNT_ID;
-        let found = statx(CWD, path, AtFlags::empty(), wanted);
-        let place = found
-            .ok()
-            .filter(|found| found.stx_mask & wanted.bits() != 0);
-        let listed = Listed(Shared {
-            path: path.to_path_buf(),
-            place: place.map(|found| {
-                let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-                (device, found.stx_mnt_id)
-            }),
-        });
-        lock_shared().push(listed.0.clone());
-        listed
-    }
-
-    /// Whether no other volume of this process has files of this one.
-    pub fn is_alone(&self) -> bool {
-        let all = lock_shared();
-        all.iter().filter(|other| self.0.meets(other)).count() == 1
-    }
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        let mut all = lock_shared();
-        if let Some(at) = all.iter().position(|other| *other == self.0) {
-            all.swap_remove(at);
-        }
-    }
-}
-
-fn lock_shared() -> MutexGuard<'static, Vec<Shared>> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,23 +185,5 @@ mod tests {
         drop(all);
         let own = Own::default();
         assert!(own.name(1, &[b'x'; NAME]).is_some() && own.name(1, &[b'x'; NAME + 1]).is_none());
-    }
-
-    #[test]
-    fn folders_in_each_other_are_not_alone() {
-        let one = Listed::new(Path::new("/shared/one"));
-        let two = Listed::new(Path::new("/shared/oneandtwo"));
-        assert!(one.is_alone() && two.is_alone());
-        let inner = Listed::new(Path::new("/shared/one/inner"));
-        assert!(!one.is_alone() && !inner.is_alone() && two.is_alone());
-        drop(inner);
-        assert!(one.is_alone());
-        let at = |path: &str, place| Shared {
-            path: PathBuf::from(path),
-            place: Some(place),
-        };
-        let a = at("/a", (1, 1));
-        assert!(a.meets(&at("/b", (1, 2))), "mounted twice");
-        assert!(!a.meets(&at("/b", (1, 1))) && !a.meets(&at("/b", (2, 2))));
     }
 }

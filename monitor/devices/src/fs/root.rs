@@ -2,9 +2,9 @@
 //! The shared folder itself: where it is on the host, and how it is served.
 
 use super::folder::Folder;
+use super::listed::Listed;
 use super::masked::Masked;
 use super::mounts::Mounts;
-use super::own::Listed;
 use super::watch::Watch;
 use super::{Access, Cache, Sharing};
 use anyhow::{Context, bail};

@@ -12,9 +12,10 @@
 //! apart ([`events`](super::events)). Elsewhere they cost it a request for what it had cached.
 
 use super::events::{ALONE, Event, Events, Key};
+use super::listed::Listed;
 use super::notify::{Change, Changes};
 use super::opened::Opened;
-use super::own::{Listed, NAME, Noted, Own};
+use super::own::{NAME, Noted, Own};
 use crate::Waker;
 use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the guest is told of changes on the host.
 
+use super::super::listed::Listed;
 use super::super::notify::Change;
-use super::super::own::Listed;
 use super::super::root::{Root, Serving};
 use super::super::watch::Watch;
 use super::super::{NOTIFICATION, NOTIFY, Sharing};
