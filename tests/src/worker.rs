@@ -6,11 +6,15 @@
 use crate::{program, vm};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// What it reads is a command.
+pub const COMMANDS: &str = "while read -r line; do eval \"$line\"; echo; done";
 
 /// A machine with the name `one`, of a user of its own.
 #[derive(Debug)]
@@ -56,6 +60,34 @@ impl Worker {
         };
         worker.work();
         worker
+    }
+
+    /// A machine of one vCPU that carries out commands, and is in a folder of the host, at /x.
+    /// `options` are those of the volume, such as `:ro`. `fill` receives the folder, which is
+    /// empty.
+    pub fn in_volume(options: &str, fill: impl FnOnce(&Path)) -> Self {
+        let mut machine = Worker::start(None, COMMANDS, |folder| {
+            let shared = folder.join("shared");
+            fs::create_dir(&shared).unwrap();
+            fill(&shared);
+            let volume = format!("{}:/x{options}", shared.display());
+            ["--cpus", "1", "--net", "none", "--volume", &volume]
+                .map(String::from)
+                .to_vec()
+        });
+        machine.does("cd /x");
+        machine
+    }
+
+    /// The folder at /x, on the host.
+    #[must_use]
+    pub fn shared(&self) -> PathBuf {
+        self.folder().join("shared")
+    }
+
+    /// Has a command carried out that prints nothing.
+    pub fn does(&mut self, command: &str) {
+        assert_eq!(self.tell(command), "\n", "{command}");
     }
 
     /// Makes it work once and waits. Returns what it printed.

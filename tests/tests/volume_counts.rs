@@ -11,8 +11,6 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What it reads is a command.
-const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 const FOLDERS: u64 = 40;
 /// In each folder.
 const FILES: u64 = 10;
@@ -72,16 +70,7 @@ fn machine() -> Worker {
 
 /// With options of the volume.
 fn machine_with(options: &str) -> Worker {
-    let mut machine = Worker::start(None, SCRIPT, |folder| {
-        let shared = folder.join("shared");
-        fill(&shared);
-        let volume = format!("{}:/x{options}", shared.display());
-        ["--cpus", "1", "--net", "none", "--volume", &volume]
-            .map(String::from)
-            .to_vec()
-    });
-    machine.tell("cd /x");
-    machine
+    Worker::in_volume(options, fill)
 }
 
 /// A figure of the device.
@@ -217,7 +206,7 @@ fn making_a_file_takes_two_requests() {
         format!("i=0; while [ $i -lt {NEW} ]; do mktemp new/XXXXXX >/dev/null; i=$((i + 1)); done");
     let number = requests(&mut machine, &make);
     assert!((2 * NEW..=2 * NEW + OTHERS).contains(&number), "{number}");
-    let made = fs::read_dir(machine.folder().join("shared/new")).unwrap();
+    let made = fs::read_dir(machine.shared().join("new")).unwrap();
     assert_eq!(made.count() as u64, NEW);
     machine.end();
 }
@@ -242,7 +231,7 @@ fn own_changes_cost_no_message() {
     assert!((2 * NEW..=2 * NEW + OTHERS).contains(&number), "{number}");
     let before = sent(&machine);
     for new in 0..NEW {
-        fs::write(machine.folder().join(format!("shared/host{new}")), "x").unwrap();
+        fs::write(machine.shared().join(format!("host{new}")), "x").unwrap();
     }
     let begun = Instant::now();
     while sent(&machine) < before + NEW {
@@ -257,7 +246,7 @@ fn own_changes_cost_no_message() {
 fn names_that_exist_are_soon_looked_up_first() {
     const OLD: u64 = 60;
     let mut machine = machine();
-    let old = machine.folder().join("shared/old");
+    let old = machine.shared().join("old");
     fs::create_dir(&old).unwrap();
     for number in 0..OLD {
         fs::write(old.join(number.to_string()), "host\n").unwrap();
@@ -279,7 +268,7 @@ fn names_that_exist_are_soon_looked_up_first() {
 fn a_file_of_the_host_is_not_made_again() {
     const HOST: &str = "of the host";
     let mut machine = machine();
-    let shared = machine.folder().join("shared");
+    let shared = machine.shared();
     fs::write(shared.join("there"), "x").unwrap();
     fs::write(shared.join("there.gz"), HOST).unwrap();
     let said = machine.tell("printf '%s ' \"$(gzip there 2>&1)\"");

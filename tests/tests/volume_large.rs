@@ -6,40 +6,8 @@
 use paravane_tests::worker::Worker;
 use paravane_tests::{linux, source_root};
 use std::fs;
-use std::path::PathBuf;
 
-/// What it reads is a command.
-const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 const MIB: usize = 1 << 20;
-
-struct Machine {
-    worker: Worker,
-}
-
-impl Machine {
-    /// A machine that has a folder at /x, and is there.
-    fn new() -> Self {
-        let mut worker = Worker::start(None, SCRIPT, |folder| {
-            let shared = folder.join("shared");
-            fs::create_dir(&shared).unwrap();
-            let volume = format!("{}:/x", shared.display());
-            ["--cpus", "1", "--net", "none", "--volume", &volume]
-                .map(String::from)
-                .to_vec()
-        });
-        worker.tell("cd /x");
-        Machine { worker }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.worker.folder().join("shared").join(name)
-    }
-
-    /// Does what must print nothing.
-    fn does(&mut self, command: &str) {
-        assert_eq!(self.worker.tell(command), "\n", "{command}");
-    }
-}
 
 /// A file's start, which says where in it each byte is.
 fn pattern(length: usize) -> Vec<u8> {
@@ -51,9 +19,9 @@ fn pattern(length: usize) -> Vec<u8> {
 #[test]
 fn what_is_written_is_read_in_any_size() {
     const ODD: usize = 3 * MIB + 777;
-    let mut machine = Machine::new();
+    let mut machine = Worker::in_volume("", |_| ());
     let whole = pattern(4 * ODD);
-    fs::write(machine.file("source"), &whole).unwrap();
+    fs::write(machine.shared().join("source"), &whole).unwrap();
     // The page in which the file ends is in the cache when more is appended.
     machine.does(&format!(
         "for i in 0 1 2 3; do \
@@ -63,24 +31,24 @@ fn what_is_written_is_read_in_any_size() {
          done; \
          cmp source copy"
     ));
-    assert!(fs::read(machine.file("copy")).unwrap() == whole);
+    assert!(fs::read(machine.shared().join("copy")).unwrap() == whole);
     // Beyond the end: zeroes lie between.
     machine.does(&format!(
         "printf start >hole; cat hole >/dev/null; \
          dd if=source of=hole bs={ODD} seek=1 count=1 conv=notrunc status=none"
     ));
-    let hole = fs::read(machine.file("hole")).unwrap();
+    let hole = fs::read(machine.shared().join("hole")).unwrap();
     let (front, back) = hole.split_at(ODD);
     assert!(front.starts_with(b"start\0") && front[5..].iter().all(|&byte| byte == 0));
     assert!(back == &whole[..ODD]);
     machine.does("dd if=hole bs=2M status=none | cmp - hole");
     // Neither a file that became shorter on the host nor one that became longer is a surprise.
     for length in [2 * MIB + 5, 7 * MIB + 9] {
-        fs::write(machine.file("copy"), &whole[..length]).unwrap();
+        fs::write(machine.shared().join("copy"), &whole[..length]).unwrap();
         let count = "dd if=copy bs=5M status=none | wc -c";
         let said = (0..100).map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            machine.worker.tell(&format!("printf $({count})"))
+            machine.tell(&format!("printf $({count})"))
         });
         let seen = said.map(|said| said.trim().to_string());
         assert!(
@@ -91,17 +59,17 @@ fn what_is_written_is_read_in_any_size() {
             "dd if=copy bs=1M status=none | head -c {length} >/y; cmp /y copy"
         ));
     }
-    machine.worker.end();
+    machine.end();
 }
 
 /// Reads, writes, mappings and truncations of all sizes, in a random order that stays the same.
 #[test]
 fn a_file_is_what_was_done_to_it() {
-    let mut machine = Machine::new();
+    let mut machine = Worker::in_volume("", |_| ());
     let source = source_root().join("tests/guest/contents");
-    linux::compile(&source, &machine.file("contents"));
+    linux::compile(&source, &machine.shared().join("contents"));
     for seed in 1..=2 {
         machine.does(&format!("./contents file {seed} 600"));
     }
-    machine.worker.end();
+    machine.end();
 }

@@ -10,8 +10,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What it reads is a command.
-const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// What the guest sees, in a line.
 const LOOK: &str =
@@ -25,15 +23,8 @@ const WORK: &str = "i=0; while [ $i -lt 40 ]; do echo guest$i >a; echo guest$i >
 const BOUND: Duration = Duration::from_secs(2);
 
 fn machine() -> Worker {
-    let mut machine = Worker::start(None, SCRIPT, |folder| {
-        let shared = folder.join("shared");
-        fs::create_dir(&shared).unwrap();
-        let volume = format!("{}:/x", shared.display());
-        ["--cpus", "1", "--net", "none", "--volume", &volume]
-            .map(String::from)
-            .to_vec()
-    });
-    machine.tell("cd /x; ls");
+    let mut machine = Worker::in_volume("", |_| ());
+    machine.does("ls");
     machine
 }
 
@@ -59,7 +50,7 @@ fn change(folder: &Path, turn: usize) -> std::io::Result<()> {
 #[test]
 fn changes_of_both_sides_at_once_meet() {
     let mut machine = machine();
-    let folder = machine.folder().join("shared");
+    let folder = machine.shared();
     for round in 0..20 {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -102,7 +93,7 @@ fn changes_of_both_sides_at_once_meet() {
 #[test]
 fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
     let mut machine = machine();
-    let file = machine.folder().join("shared/f");
+    let file = machine.shared().join("f");
     fs::write(&file, "x\n").unwrap();
     for turn in 0..50 {
         let over = AtomicBool::new(false);
