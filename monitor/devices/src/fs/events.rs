@@ -71,7 +71,7 @@ pub enum Key {
 #[derive(Debug)]
 pub struct Event {
     pub what: ReadFlags,
-    /// None, if events were lost.
+    /// None, if events were lost, or the file system has given no handle for it.
     pub folder: Option<Key>,
     /// A name in the folder. Without one it is the folder itself.
     pub name: Option<Vec<u8>>,
@@ -327,28 +327,29 @@ fn parse(mut bytes: &[u8], own: i32) -> Option<Vec<Event>> {
             }
             parts = &parts[size..];
         }
-        let event = |what: ReadFlags, place: Option<(Vec<u8>, Option<Vec<u8>>)>, cookie| {
-            let (folder, name) = place.map_or((None, None), |(folder, name)| (Some(folder), name));
-            Event {
-                what,
-                folder: folder.map(Key::Handle),
-                name,
-                cookie,
-                ours,
-            }
+        let event = |what: ReadFlags, place: Place, cookie| Event {
+            what,
+            folder: place.folder,
+            name: place.name,
+            cookie,
+            ours,
         };
         if mask & RENAME == 0 {
             let what = ReadFlags::from_bits_truncate(u32::try_from(mask).ok()?);
-            all.push(event(what, old, 0));
+            all.push(event(what, old.unwrap_or_default(), 0));
         } else {
-            // Places in folders that are not watched are left out.
+            // A place in a folder that is not watched is left out.
             let cookie = match (&old, &new) {
                 (Some(_), Some(_)) => u32::try_from(all.len()).ok()?,
                 _ => ALONE,
             };
+            if old.is_none() && new.is_none() {
+                // One of them is watched.
+                old = Some(Place::default());
+            }
             let names = [(ReadFlags::MOVED_FROM, old), (ReadFlags::MOVED_TO, new)];
-            for (what, place) in names.into_iter().filter(|(_, place)| place.is_some()) {
-                all.push(event(what, place, cookie));
+            for (what, place) in names {
+                all.extend(place.map(|place| event(what, place, cookie)));
             }
         }
         bytes = &bytes[length..];
@@ -361,16 +362,25 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// A folder and a name in it.
-fn place(part: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+#[derive(Default)]
+struct Place {
+    folder: Option<Key>,
+    name: Option<Vec<u8>>,
+}
+
+fn place(part: &[u8]) -> Option<Place> {
     let fsid = part.get(FSID)?.try_into().ok()?;
     let length = usize::try_from(word(part, FSID.end)?).ok()?;
     let kind = word(part, FSID.end + 4)?.cast_signed();
     let handle = part.get(FSID.end + 8..)?;
     let (handle, name) = (handle.get(..length)?, handle.get(length..)?);
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    // The folder itself is called so.
-    let name = (name != b"." && !name.is_empty()).then(|| name.to_vec());
-    Some((key(fsid, kind, handle), name))
+    let known = !handle.is_empty();
+    Some(Place {
+        folder: known.then(|| Key::Handle(key(fsid, kind, handle))),
+        // The folder itself is called so.
+        name: (name != b"." && !name.is_empty()).then(|| name.to_vec()),
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! host.
 
 mod lists;
+mod lost;
 mod notices;
 mod slow;
 

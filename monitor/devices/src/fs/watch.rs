@@ -11,22 +11,23 @@
 //! The guest is not told of its own changes ([`own`](super::own)) where the host can tell them
 //! apart ([`events`](super::events)). Elsewhere they cost it a request for what it had cached.
 
-use super::events::{ALONE, Event, Events, Key};
+pub mod look;
+
+use super::events::{Events, Key};
 use super::listed::Listed;
 use super::notify::{Change, Changes};
 use super::opened::Opened;
 use super::own::{NAME, Noted, Own};
 use crate::Waker;
-use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;
+use look::Look;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::inotify::ReadFlags;
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -40,8 +41,9 @@ const MOST: usize = 8192;
 const PACE: Duration = Duration::from_millis(2);
 /// The most events that one look takes.
 const ROUND: usize = 1 << 16;
-/// The most changes that are remembered in order to report each only once.
-const SEEN: usize = 4096;
+/// The most looks at changes of which the host does not say where they are. With each, all that the
+/// guest keeps expires; after one more, nothing is watched.
+pub const NOWHERE: u32 = 64;
 /// The most names in doubt. One more, and everything is.
 const DOUBTS: usize = 256;
 /// Stands for a folder that the guest has forgotten, and that is watched still: the host refused.
@@ -82,6 +84,8 @@ pub struct Watch {
     spares: AtomicBool,
     /// The guest takes such messages.
     active: AtomicBool,
+    /// Counts the looks at changes that are nobody knows where.
+    nowhere: AtomicU32,
     /// The user has been told that not all folders are watched.
     told: AtomicBool,
 }
@@ -110,6 +114,7 @@ impl Watch {
             shared,
             spares: AtomicBool::new(false),
             active: AtomicBool::new(false),
+            nowhere: AtomicU32::new(0),
             told: AtomicBool::new(false),
         })
     }
@@ -380,55 +385,39 @@ impl Watch {
 
     /// Notes all changes up to now. The guest is told of them only when the host has no more: it
     /// must not ask again between two reports of the same change, of which the second is left out.
+    ///
+    /// # Errors
+    /// The host does not report changes any more, or too often not where they are.
     pub fn report(&self, fs: &PassthroughFs<()>, outside: impl Fn(u64) -> u64) -> io::Result<()> {
         let mut buffer = Vec::new();
-        // Programs write in pieces: the same change is often reported many times.
         let _ = rustix::io::read(&self.doubted, &mut [0; 8]);
         let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut seen, mut news) = (HashSet::new(), std::mem::take(&mut *doubts));
+        let mut look = Look::new(self, fs, std::mem::take(&mut *doubts));
         drop(doubts);
-        let (mut looks, mut many) = (0, false);
-        // A file that was moved, until the event of its new place, which comes next.
-        let mut moved = None;
-        while looks < ROUND {
+        while look.events < ROUND {
             let events = self.events.read(&mut buffer)?;
             if events.is_empty() {
                 break;
             }
-            looks += events.len();
             for event in events {
-                let lost = event.what.contains(ReadFlags::QUEUE_OVERFLOW);
-                if lost || moved.is_some_and(|cookie| cookie != event.cookie || cookie == ALONE) {
-                    // It may be in a folder that is not watched.
-                    self.files().clear();
-                }
-                let left = event.what.contains(ReadFlags::MOVED_FROM);
-                moved = left.then_some(event.cookie);
-                let folder = event.folder.as_ref();
-                let inode = folder.and_then(|key| self.lock().by_watch.get(key).copied());
-                for change in self.changed(fs, &event, inode) {
-                    if seen.len() >= SEEN {
-                        many = true;
-                    } else if seen.insert(change.clone()) {
-                        news.push(change);
-                    }
-                }
-                if event.what.contains(ReadFlags::IGNORED)
-                    && let Some(folder) = folder
-                {
-                    self.gone(folder);
-                }
+                look.take(&event);
             }
         }
         self.own.tidy();
-        if moved.is_some() {
-            self.files().clear();
-        }
-        if many {
-            news = vec![Change::All];
-        }
-        for change in news {
+        self.tell_of(look, outside)
+    }
+
+    /// Has the guest told of what was seen.
+    ///
+    /// # Errors
+    /// The host too often does not say where changes are.
+    pub fn tell_of(&self, look: Look<'_>, outside: impl Fn(u64) -> u64) -> io::Result<()> {
+        let nowhere = look.nowhere;
+        for change in look.end() {
             self.changes.add(change.outside(&outside));
+        }
+        if nowhere && self.nowhere.fetch_add(1, Ordering::SeqCst) >= NOWHERE {
+            return Err(io::Error::other("the host does not say where changes are"));
         }
         Ok(())
     }
@@ -442,57 +431,4 @@ impl Watch {
             known.watch = None;
         }
     }
-
-    /// What an event means for the guest, with the file system's own numbers.
-    ///
-    /// The names of a file that the guest has moved are known to it, but not the file's attributes:
-    /// what a program of the host did to it before may be reported under the old name, where it is
-    /// not found any more.
-    fn changed(&self, fs: &PassthroughFs<()>, event: &Event, inode: Option<u64>) -> Vec<Change> {
-        let what = event.what;
-        if what.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
-            return vec![Change::All];
-        }
-        let Some(folder) = inode.filter(|inode| *inode != FORGOTTEN) else {
-            return Vec::new();
-        };
-        let ours = event.ours && self.spares.load(Ordering::SeqCst);
-        let Some(name) = &event.name else {
-            let told = what.contains(ReadFlags::ATTRIB) && !(ours && self.own.has_file(folder));
-            let change = told.then_some(Change::Attributes(folder));
-            return change.into_iter().collect();
-        };
-        let known = ours && self.own.has_name(folder, name);
-        let names =
-            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
-        let mut all = Vec::new();
-        if what.intersects(names) && !known {
-            all.push(Change::Name(folder, name.clone()));
-        }
-        let moved = what.contains(ReadFlags::MOVED_TO);
-        let contents = what.contains(ReadFlags::MODIFY);
-        let attributes = what.contains(ReadFlags::ATTRIB);
-        if moved || attributes || !known && contents {
-            // The file may have another name by now, which is reported next.
-            let own = |file| match attributes {
-                true => self.own.has_file(file),
-                false => self.own.has_contents(file),
-            };
-            let found = file(fs, folder, name).filter(|file| moved || !(ours && own(*file)));
-            all.extend(found.map(if contents {
-                Change::Contents
-            } else {
-                Change::Attributes
-            }));
-        }
-        all
-    }
-}
-
-/// The file of a name.
-fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> Option<u64> {
-    let (context, name) = (Context::default(), CString::new(name).ok()?);
-    let entry = fs.lookup(&context, folder, &name).ok()?;
-    fs.forget(&context, entry.inode, 1);
-    Some(entry.inode)
 }

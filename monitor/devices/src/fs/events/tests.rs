@@ -8,11 +8,15 @@ use std::path::Path;
 use std::process::Command;
 
 fn part(kind: u8, name: &str) -> Vec<u8> {
+    part_with(kind, &[5, 6], name)
+}
+
+fn part_with(kind: u8, handle: &[u8], name: &str) -> Vec<u8> {
     let mut part = vec![kind, 0, 0, 0];
     part.extend([1; 8]);
-    part.extend(2u32.to_ne_bytes());
+    part.extend(u32::try_from(handle.len()).unwrap().to_ne_bytes());
     part.extend(9u32.to_ne_bytes());
-    part.extend([5, 6]);
+    part.extend(handle);
     part.extend(name.as_bytes());
     part.push(0);
     part.resize(part.len().next_multiple_of(4), 0);
@@ -73,6 +77,35 @@ fn events_are_those_of_the_kernel() {
         bytes[at] = !bytes[at];
         let _ = parse(&bytes, 7);
     }
+}
+
+/// The kernel reports a change all the same if the file system gives no handle.
+#[test]
+fn an_event_without_a_handle_is_somewhere() {
+    let nowhere = part_with(PLACE, &[], "a");
+    let bytes = [
+        event(MODIFY, 8, &[]),
+        event(CREATE, 8, &[nowhere]),
+        event(RENAME, 8, &[]),
+        event(
+            RENAME,
+            8,
+            &[part_with(OLD_PLACE, &[], "a"), part(NEW_PLACE, "b")],
+        ),
+    ];
+    let all = parse(&bytes.concat(), 7).unwrap();
+    let seen: Vec<_> = all
+        .iter()
+        .map(|event| (event.what, event.folder.is_some()))
+        .collect();
+    let expected = [
+        (ReadFlags::MODIFY, false),
+        (ReadFlags::CREATE, false),
+        (ReadFlags::MOVED_FROM, false),
+        (ReadFlags::MOVED_FROM, false),
+        (ReadFlags::MOVED_TO, true),
+    ];
+    assert_eq!(seen, expected);
 }
 
 fn shell(folder: &Path, command: &str) {

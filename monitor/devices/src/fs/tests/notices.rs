@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the guest is told of changes on the host.
 
-use super::super::listed::Listed;
 use super::super::notify::Change;
-use super::super::root::{Root, Serving};
-use super::super::watch::Watch;
-use super::super::{NOTIFICATION, NOTIFY, Sharing};
+use super::super::{NOTIFICATION, NOTIFY};
 use super::*;
 use crate::Broken;
 use crate::reactor::{Reactor, Wake};
 use std::ffi::CString;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Messages, channel};
 use std::time::{Duration, Instant};
@@ -204,45 +200,6 @@ fn a_buffer_that_is_too_small_breaks_the_device() {
         let text = broken.to_string();
         assert_eq!(text, "a buffer for notifications that is too small");
     }
-}
-
-/// A host that changes more than it reports.
-#[test]
-fn what_is_lost_is_said_to_be_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let names = ["a", "b"].map(|name| folder.path().join(name));
-    for name in &names {
-        fs::write(name, "x").unwrap();
-    }
-    let root = Root::new(folder.path(), Sharing::from(Access::Write)).unwrap();
-    let serving = root.serve().unwrap();
-    let opened = fs::File::open(folder.path()).unwrap();
-    let shared = Arc::new(Listed::new(folder.path()));
-    let watch = Watch::new(opened.as_fd(), shared).unwrap();
-    watch.begin();
-    assert!(watch.covers(&serving.fs, ROOT));
-    watch.set_file(7, true);
-    let limits =
-        ["fanotify", "inotify"].map(|kind| format!("/proc/sys/fs/{kind}/max_queued_events"));
-    let limits = limits
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok());
-    let most: usize = limits
-        .map(|most| most.trim().parse().unwrap())
-        .max()
-        .unwrap();
-    // What happens to a name again is reported once.
-    for number in 0..most + 2 {
-        fs::hard_link(&names[0], folder.path().join(number.to_string())).unwrap();
-    }
-    let outside = Serving::outside(serving.index);
-    watch.report(&serving.fs, &outside).unwrap();
-    let (first, second) = (watch.changes.next(), watch.changes.next());
-    assert_eq!((first, second), (Some(Change::All), None));
-    assert!(!watch.covers_file(7), "it may have been moved");
-    fs::write(&names[0], "y").unwrap();
-    watch.report(&serving.fs, &outside).unwrap();
-    assert!(matches!(watch.changes.next(), Some(Change::Contents(_))));
 }
 
 /// Writes to a file as the guest does.

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes of which the host, or this process, does not know what they are.
+
+use super::super::Sharing;
+use super::super::events::{Event, Key};
+use super::super::listed::Listed;
+use super::super::notify::Change;
+use super::super::root::{Root, Serving};
+use super::super::watch::look::Look;
+use super::super::watch::{NOWHERE, Watch};
+use super::*;
+use rustix::fs::inotify::ReadFlags;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A folder that is watched, of a guest that is not there.
+struct Watched {
+    folder: tempfile::TempDir,
+    serving: Serving,
+    watch: Watch,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::new(folder.path(), Sharing::from(Access::Write)).unwrap();
+        let serving = root.serve().unwrap();
+        let opened = fs::File::open(folder.path()).unwrap();
+        let shared = Arc::new(Listed::new(folder.path()));
+        let watch = Watch::new(opened.as_fd(), shared).unwrap();
+        watch.begin();
+        assert!(watch.covers(&serving.fs, ROOT));
+        Watched {
+            folder,
+            serving,
+            watch,
+        }
+    }
+
+    fn report(&self) {
+        let outside = Serving::outside(self.serving.index);
+        self.watch.report(&self.serving.fs, &outside).unwrap();
+    }
+
+    /// What the guest is to be told.
+    fn changes(&self) -> Vec<Change> {
+        std::iter::from_fn(|| self.watch.changes.next()).collect()
+    }
+}
+
+/// A host that changes more than it reports.
+#[test]
+fn what_is_lost_is_said_to_be_lost() {
+    let watched = Watched::new();
+    let folder = watched.folder.path();
+    let names = ["a", "b"].map(|name| folder.join(name));
+    for name in &names {
+        fs::write(name, "x").unwrap();
+    }
+    let watch = &watched.watch;
+    watch.set_file(7, true);
+    let limits =
+        ["fanotify", "inotify"].map(|kind| format!("/proc/sys/fs/{kind}/max_queued_events"));
+    let limits = limits
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    let most: usize = limits
+        .map(|most| most.trim().parse().unwrap())
+        .max()
+        .unwrap();
+    // What happens to a name again is reported once.
+    for number in 0..most + 2 {
+        fs::hard_link(&names[0], folder.join(number.to_string())).unwrap();
+    }
+    watched.report();
+    assert_eq!(watched.changes(), [Change::All]);
+    assert!(!watch.covers_file(7), "it may have been moved");
+    fs::write(&names[0], "y").unwrap();
+    watched.report();
+    assert!(matches!(watched.changes()[..], [Change::Contents(_)]));
+}
+
+/// The guest may have so many files open that no descriptor is left for a look at what a change is
+/// of.
+#[test]
+fn a_change_of_a_file_that_cannot_be_looked_up_is_told() {
+    let watched = Watched::new();
+    let file = watched.folder.path().join("file");
+    for (error, expected) in [
+        (libc::EMFILE, Change::All),
+        (libc::ENFILE, Change::All),
+        (libc::EACCES, Change::Name(ROOT, b"file".to_vec())),
+    ] {
+        fs::write(&file, "x").unwrap();
+        watched.report();
+        assert_ne!(watched.changes(), []);
+        fs::write(&file, "yy").unwrap();
+        // On a thread of which each such call fails.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let rules = BTreeMap::from([(libc::SYS_openat, vec![])]);
+                let failing = SeccompAction::Errno(error.unsigned_abs());
+                let pass = SeccompAction::Allow;
+                let filter = SeccompFilter::new(rules, pass, failing, TargetArch::x86_64);
+                let program: BpfProgram = filter.unwrap().try_into().unwrap();
+                seccompiler::apply_filter(&program).unwrap();
+                watched.report();
+            });
+        });
+        assert_eq!(watched.changes(), [expected], "{error}");
+    }
+    // What is gone is reported by its name.
+    fs::write(&file, "x").unwrap();
+    fs::remove_file(&file).unwrap();
+    watched.report();
+    assert_eq!(watched.changes(), [Change::Name(ROOT, b"file".to_vec())]);
+}
+
+/// A file system that gives no handle for a folder: anything may have changed. If that goes on, the
+/// guest would keep nothing, and it is better to watch nothing.
+#[test]
+fn a_change_that_is_nobody_knows_where_is_told() {
+    let watched = Watched::new();
+    let outside = Serving::outside(watched.serving.index);
+    let fs = &watched.serving.fs;
+    let told = |folder: Option<Key>, what, ours| {
+        let mut look = Look::new(&watched.watch, fs, Vec::new());
+        look.take(&Event {
+            what,
+            folder,
+            name: Some(b"file".to_vec()),
+            cookie: 0,
+            ours,
+        });
+        watched.watch.tell_of(look, &outside)
+    };
+    watched.watch.set_file(7, true);
+    told(None, ReadFlags::MODIFY, false).unwrap();
+    assert_eq!(watched.changes(), [Change::All]);
+    assert!(!watched.watch.covers_file(7), "it may have been moved");
+    // What is lost is another matter, and so is a folder that the guest has forgotten.
+    for _ in 0..2 * NOWHERE {
+        told(None, ReadFlags::QUEUE_OVERFLOW, false).unwrap();
+        told(Some(Key::Watch(77)), ReadFlags::MODIFY, false).unwrap();
+    }
+    assert_eq!(watched.changes(), [Change::All]);
+    // Also what this process has done: for whom, nobody knows.
+    for _ in 1..NOWHERE {
+        told(None, ReadFlags::MODIFY, true).unwrap();
+        assert_eq!(watched.changes(), [Change::All]);
+    }
+    assert!(told(None, ReadFlags::MODIFY, false).is_err());
+    assert_eq!(watched.changes(), [Change::All]);
+}
