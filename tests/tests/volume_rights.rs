@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the guest knows of the rights that files of a shared folder give: setuid, setgid and
+//! capabilities.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::worker::Worker;
+use paravane_tests::{linux, source_root};
+use rustix::fs::{XattrFlags, setxattr};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The guest sees a change after some milliseconds, or a second where none are reported. One that
+/// is not reported by mistake it would see after 30 s.
+const BOUND: Duration = Duration::from_secs(2);
+
+/// Puts the program there that shows them.
+fn program(folder: &Path) {
+    let source = source_root().join("tests/guest/privs");
+    linux::compile(&source, &folder.join("privs"));
+}
+
+/// Waits until a command says this.
+fn until(machine: &mut Worker, command: &str, wanted: &str) {
+    within(BOUND, machine, command, wanted);
+}
+
+fn within(bound: Duration, machine: &mut Worker, command: &str, wanted: &str) {
+    let begun = Instant::now();
+    loop {
+        let asked = begun.elapsed();
+        let said = machine.tell(command);
+        if said.trim() == wanted {
+            return;
+        }
+        assert!(asked < bound, "{command}: {said:?}, not {wanted:?}");
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// The host takes setuid and setgid from a file that the guest writes to. The guest knows the mode
+/// that the file had, and not each answer to what it has sent says that it is another one.
+#[test]
+fn rights_that_a_write_takes_away_are_gone_in_the_guest() {
+    let mut machine = Worker::in_volume("", program);
+    // Only the mode, which what was written does not make unknown.
+    let look = "./privs mode f";
+    for write in [
+        "echo evil >>f",
+        "echo evil 1<>f",
+        ": >f",
+        "truncate -s 1 f",
+        "fallocate -l 4096 f",
+    ] {
+        let file = machine.shared().join("f");
+        let _ = fs::remove_file(&file);
+        fs::write(&file, "host").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o6755)).unwrap();
+        until(&mut machine, look, "6755");
+        machine.does(write);
+        assert_eq!(mode(&file), 0o755, "{write}");
+        until(&mut machine, look, "755");
+    }
+    machine.end();
+}
+
+/// A guest remembers that a program has no capabilities, until somebody gives it some. With
+/// `cache=none` each start asks.
+#[test]
+fn capabilities_that_the_host_gives_are_seen() {
+    // Version 2, effective: CAP_SETUID.
+    let capability: Vec<u8> = [0x0200_0001, 1 << 7, 0, 0, 0u32]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    let look = "./privs start ./privs";
+    for (options, bound) in [("", BOUND), (":cache=none", Duration::ZERO)] {
+        let mut machine = Worker::in_volume(options, program);
+        let file = machine.shared().join("privs");
+        for _ in 0..10 {
+            within(bound, &mut machine, look, "0");
+            let given = setxattr(
+                &file,
+                c"security.capability",
+                &capability,
+                XattrFlags::empty(),
+            );
+            if let Err(error) = given {
+                eprintln!("skipped: {error}: only root gives capabilities");
+                machine.end();
+                return;
+            }
+            within(bound, &mut machine, look, "80");
+            rustix::fs::removexattr(&file, c"security.capability").unwrap();
+        }
+        machine.end();
+    }
+}
