@@ -3,6 +3,7 @@
  * What rights a file gives, as the kernel sees it.
  *
  * privs mode FILE: prints the file's mode, and asks for nothing else of it.
+ * privs give FILE, privs take FILE: gives the file a capability, and takes all.
  * privs start FILE: as user 1000, who has no capabilities, starts the file.
  * privs: prints the effective capabilities of this program.
  *
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static int mode(const char *name)
@@ -26,6 +28,23 @@ static int mode(const char *name)
 		return 1;
 	}
 	printf("%o", stx.stx_mode & 07777);
+	return 0;
+}
+
+static int give(const char *name)
+{
+	/* Version 2, effective: CAP_SETUID. */
+	static const unsigned int capability[] = { 0x02000001, 1 << 7, 0, 0, 0 };
+
+	if (setxattr(name, "security.capability", capability, sizeof(capability), 0))
+		perror(name);
+	return 0;
+}
+
+static int take(const char *name)
+{
+	if (removexattr(name, "security.capability"))
+		perror(name);
 	return 0;
 }
 
@@ -59,6 +78,10 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "mode"))
 		return mode(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "give"))
+		return give(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "take"))
+		return take(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "start"))
 		return start(argv[2]);
 	return effective();

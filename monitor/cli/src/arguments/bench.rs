@@ -186,7 +186,8 @@ pub struct BenchOvercommit {
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
 
-    /// Measure with plain and with paravirtual locks in turns, N times each
+    /// Measure with plain and with paravirtual locks in turns, N times each; with --no-loss the
+    /// number of machines
     #[arg(
         long, value_name = "N", default_value_t = 7,
         value_parser = clap::value_parser!(u32).range(1..=1000)

@@ -126,7 +126,7 @@ impl<'a> Look<'a> {
                 Ok(file) if !moved && ours && own(file) => None,
                 Ok(file) if contents => Some(Change::Contents(file)),
                 Ok(file) => Some(Change::Attributes(file)),
-                Err(error) => unknown(&error, folder, name),
+                Err(error) => unknown(&error),
             };
             all.extend(change);
         }
@@ -143,13 +143,12 @@ fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> io::Result<u64> {
 }
 
 /// What to say of a change of a file that is not found.
-fn unknown(error: &io::Error, folder: u64, name: &[u8]) -> Option<Change> {
+fn unknown(error: &io::Error) -> Option<Change> {
     match error.raw_os_error() {
         // It has another name by now or is gone, which is reported next.
         Some(libc::ENOENT) => None,
-        // The guest's own files may take all descriptors, and it may have this one open.
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Some(Change::All),
-        // This user may not look it up, and neither may the guest.
-        _ => Some(Change::Name(folder, name.to_vec())),
+        // The guest's own files may take all descriptors, or this user may not look it up any more.
+        // The guest may have it open all the same.
+        _ => Some(Change::All),
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Two machines differ by chance, and by more than the locks cost. So one machine turns its locks
 //! on and off (`vmi.pv_locks`), which takes the other slow path. Where the scheduler puts the
-//! threads of a run is chance, too, so a machine has many short turns. Each round has a new one,
-//! so that one is not taken for all.
+//! threads of a run is chance, too, so a machine has many short turns. What they took together is
+//! one value: turns of one machine may have something in common. Each round has a new machine.
 
 use super::machines::Machine;
 use super::report::{Pair, Report, Turn};
@@ -19,7 +19,10 @@ use std::path::Path;
 /// How long a machine runs one workload, at least, in seconds.
 const WORK: f64 = 15.0;
 
-/// The turns of each workload of an earlier run.
+/// The way of measuring, which a report carries. The rounds of two ways are not of one kind.
+pub const METHOD: u32 = 2;
+
+/// The rounds of each workload of an earlier run.
 #[derive(Debug, Default)]
 pub struct Earlier(HashMap<String, Vec<[Turn; 2]>>);
 
@@ -27,6 +30,9 @@ pub struct Earlier(HashMap<String, Vec<[Turn; 2]>>);
 #[derive(Deserialize)]
 struct Printed {
     no_loss: bool,
+    #[serde(default)]
+    method: u32,
+    quick: bool,
     vcpus: u32,
     rows: Vec<PrintedRow>,
 }
@@ -38,14 +44,17 @@ struct PrintedRow {
 }
 
 impl Earlier {
-    /// Reads what a run with as many vCPUs has printed.
-    pub fn read(file: &Path, vcpus: u32) -> anyhow::Result<Self> {
+    /// Reads what a run with as many vCPUs and as much work has printed.
+    pub fn read(file: &Path, vcpus: u32, quick: bool) -> anyhow::Result<Self> {
         let name = file.display();
         let text = fs::read_to_string(file).with_context(|| format!("--add {name}"))?;
         let printed: Printed = serde_json::from_str(&text)
             .with_context(|| format!("--add {name}: not what --no-loss --json prints"))?;
         if !printed.no_loss || printed.vcpus != vcpus {
             bail!("--add {name}: not of --no-loss with {vcpus} vCPUs");
+        }
+        if printed.method != METHOD || printed.quick != quick {
+            bail!("--add {name}: measured in another way: by another version, or with --quick");
         }
         let rows = printed
             .rows
@@ -54,7 +63,7 @@ impl Earlier {
         Ok(Earlier(rows.collect()))
     }
 
-    /// The turns of a workload.
+    /// The rounds of a workload.
     fn pair(&self, workload: &str) -> Pair {
         let mut pair = Pair::default();
         for [base, pv] in self.0.get(workload).into_iter().flatten() {
@@ -90,16 +99,8 @@ pub fn measure(
                 }
                 continue;
             }
-            let machine = &mut machines[0];
-            let mut left = if bench.args.quick { 0.0 } else { WORK };
-            loop {
-                let [base, pv] = turns(bench, workload, machine, pair.rounds() % 2)?;
-                pair.add(base, pv);
-                left -= base.seconds + pv.seconds;
-                if left <= 0.0 {
-                    break;
-                }
-            }
+            let [base, pv] = turns(bench, workload, &mut machines[0], round.is_multiple_of(2))?;
+            pair.add(base, pv);
         }
     }
     for (workload, pair) in &pairs {
@@ -110,26 +111,40 @@ pub fn measure(
     Ok(())
 }
 
-/// Two turns without paravirtual locks and two with them, as one of each. Which is first is 0 or 1.
+/// All turns of a workload in a machine: what they took without paravirtual locks, and with them.
 fn turns(
     bench: &Bench<'_>,
     workload: &Workload,
     machine: &mut Machine<'_>,
-    first: usize,
+    plain_first: bool,
 ) -> anyhow::Result<[Turn; 2]> {
     let mut turns = [Turn::default(); 2];
-    // A change of the host from turn to turn is in both sums.
-    for locks in [first, 1 - first, 1 - first, first] {
-        machine.set_locks(locks == 1)?;
-        let turn = bench.turn(workload, machine, &[])?;
-        turns[locks] = turns[locks].then(turn);
+    if !bench.args.quick {
+        // The first run in a machine finds nothing in its caches.
+        bench.turn(workload, machine, &[])?;
     }
-    Ok(turns)
+    let mut first = usize::from(!plain_first);
+    loop {
+        // A change of the host from turn to turn is in both sums.
+        for locks in [first, 1 - first, 1 - first, first] {
+            machine.set_locks(locks == 1)?;
+            let turn = bench.turn(workload, machine, &[])?;
+            turns[locks] = turns[locks].then(turn);
+        }
+        first = 1 - first;
+        if bench.args.quick || turns.iter().map(|turn| turn.seconds).sum::<f64>() >= WORK {
+            return Ok(turns);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refused(file: &Path, vcpus: u32, quick: bool) -> String {
+        Earlier::read(file, vcpus, quick).unwrap_err().to_string()
+    }
 
     #[test]
     fn rounds_of_an_earlier_run_are_those_that_it_printed() {
@@ -145,11 +160,12 @@ mod tests {
         let mut report = Report {
             vcpus: 2,
             no_loss: true,
+            method: METHOD,
             ..Report::default()
         };
         report.add(1, "w", &pair);
         fs::write(&file, serde_json::to_string(&report).unwrap()).unwrap();
-        let earlier = Earlier::read(&file, 2).unwrap();
+        let earlier = Earlier::read(&file, 2, false).unwrap();
         assert_eq!(earlier.pair("other").rounds(), 0);
         let mut again = Report::default();
         again.add(1, "w", &earlier.pair("w"));
@@ -158,12 +174,19 @@ mod tests {
         assert!((first.pv_s - second.pv_s).abs() < 1e-9, "{second:?}");
         assert!((first.gain_percent - second.gain_percent).abs() < 1e-9);
 
-        let refused = |vcpus| Earlier::read(&file, vcpus).unwrap_err().to_string();
+        let refused = |vcpus| refused(&file, vcpus, false);
         let name = file.display();
         assert_eq!(
             refused(4),
             format!("--add {name}: not of --no-loss with 4 vCPUs")
         );
+        assert!(
+            self::refused(&file, 2, true).contains("in another way"),
+            "it had all of the work"
+        );
+        report.method = 1;
+        fs::write(&file, serde_json::to_string(&report).unwrap()).unwrap();
+        assert!(refused(2).contains("in another way"), "{}", refused(2));
         fs::write(&file, "{}").unwrap();
         assert_eq!(
             refused(2),

@@ -125,7 +125,7 @@ impl Plan {
         Ok(Plan {
             vcpus,
             earlier: earlier
-                .map(|file| losses::Earlier::read(file, vcpus))
+                .map(|file| losses::Earlier::read(file, vcpus, args.quick))
                 .transpose()?
                 .unwrap_or_default(),
             cases: if args.no_loss {
@@ -166,6 +166,8 @@ impl Bench<'_> {
             vcpus: self.vcpus,
             processors: cpus::allowed().len(),
             no_loss: self.args.no_loss,
+            method: losses::METHOD,
+            quick: self.args.quick,
             ..Report::default()
         };
         let progress = Progress::new("starting");

@@ -200,6 +200,9 @@ pub struct Report {
     pub vcpus: u32,
     pub processors: usize,
     pub no_loss: bool,
+    /// How `--no-loss` measures.
+    pub method: u32,
+    pub quick: bool,
     pub rows: Vec<Row>,
     pub skipped: Vec<Skipped>,
     pub short: Vec<Short>,
