@@ -32,6 +32,7 @@ struct Printed {
     no_loss: bool,
     #[serde(default)]
     method: u32,
+    #[serde(default)]
     quick: bool,
     vcpus: u32,
     rows: Vec<PrintedRow>,
