@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, program, source_root};
 use serde_json::Value;
@@ -43,13 +44,18 @@ impl Drop for Server {
 }
 
 fn machine(net: &str) -> Worker {
+    machine_without(net, &[])
+}
+
+fn machine_without(net: &str, without: &[&str]) -> Worker {
     Worker::start(None, SCRIPT, |folder| {
         linux::compile(&source_root().join("bench/net"), &folder.join("net"));
         let sleeps = source_root().join("tests/guest/sleeps");
         linux::compile(&sleeps, &folder.join("sleeps"));
         let volume = format!("{}:/x:ro", folder.display());
         let words = ["--cpus", "1", "--net", net, "--volume", &volume];
-        words.map(String::from).to_vec()
+        let without = without.iter().flat_map(|what| ["--without", what]);
+        words.into_iter().chain(without).map(String::from).collect()
     })
 }
 
@@ -185,5 +191,65 @@ fn an_interrupt_that_ends_a_halt_takes_no_signal() {
         ["interrupts", "signals"].map(|field| sum(&after, field) - sum(&before, field));
     println!("{SLEEPS} sleeps: {interrupts} interrupts, {signals} signals");
     assert!(interrupts >= SLEEPS && signals < SLEEPS / 2);
+    machine.end();
+}
+
+/// Looks of the vCPU that won and those in vain, while the machine did something.
+fn looks(machine: &mut Worker, line: &str) -> [u64; 2] {
+    let figures = |machine: &Worker| {
+        let stat = machine.stat();
+        ["polls_won", "polls_lost"].map(|field| sum(&stat, field))
+    };
+    let before = figures(machine);
+    machine.tell(line);
+    let after = figures(machine);
+    [0, 1].map(|i| after[i] - before[i])
+}
+
+/// A vCPU that waits for a card which looks does not sleep, and needs no wake-up. On a busy host
+/// one round need not decide.
+#[test]
+fn a_vcpu_and_its_card_look_for_each_other() {
+    const TRIPS: u64 = 2000;
+    let line = |port| format!("/x/net client 10.0.2.2 {port} trip {TRIPS} >/dev/null");
+    if rustix::thread::sched_getaffinity(None).unwrap().count() < 2 {
+        eprintln!("skipped: one CPU");
+        return;
+    }
+    let mut machine = machine("venet,loopback");
+    let (_server, port) = Server::start(&machine.folder().join("net"));
+    let wins = (0..40).any(|_| {
+        let [won, lost] = looks(&mut machine, &line(port));
+        println!("{TRIPS} trips: {won} looks won, {lost} in vain");
+        won > TRIPS / 2
+    });
+    assert!(wins);
+    // Nothing comes, and nobody looks for it.
+    std::thread::sleep(Duration::from_secs(1));
+    let [won, lost] = looks(&mut machine, "sleep 3");
+    println!("idle: {won} looks won, {lost} in vain");
+    assert!(won + lost <= 6);
+    // A program that waits for something else.
+    let [won, lost] = looks(&mut machine, "/x/sleeps 2000");
+    println!("2000 sleeps: {won} looks won, {lost} in vain");
+    assert!(won + lost <= 20);
+    machine.end();
+}
+
+#[test]
+fn without_these_heuristics_or_on_one_cpu_no_vcpu_looks_for_a_card() {
+    let trips = |machine: &mut Worker| {
+        let (_server, port) = Server::start(&machine.folder().join("net"));
+        let line = format!("/x/net client 10.0.2.2 {port} trip 2000 >/dev/null");
+        looks(machine, &line)
+    };
+    for without in ["halt-polls", "card-looks"] {
+        let mut machine = machine_without("venet,loopback", &[without]);
+        assert_eq!(trips(&mut machine), [0, 0], "{without}");
+        machine.end();
+    }
+    let _one = OneCpu::take();
+    let mut machine = machine("venet,loopback");
+    assert_eq!(trips(&mut machine), [0, 0]);
     machine.end();
 }

@@ -169,7 +169,8 @@
 #define PHV_OFF_DEVICE_ROUTE 8
 #define PHV_OFF_DEVICE_RAISED 12
 #define PHV_OFF_DEVICE_NOTIFIER 16
-#define PHV_OFF_DEVICE_RESERVED 20
+#define PHV_OFF_DEVICE_LOOKS 20
+#define PHV_OFF_DEVICE_RESERVED 24
 
 /* struct phv_request */
 #define PHV_SIZE_REQUEST 64
@@ -293,7 +294,8 @@
 #define PHV_OFF_VCPU_EVENTS_PAD 180
 #define PHV_OFF_VCPU_POLLS_WON 184
 #define PHV_OFF_VCPU_POLLS_LOST 192
-#define PHV_OFF_VCPU_RESERVED 200
+#define PHV_OFF_VCPU_POLLING 200
+#define PHV_OFF_VCPU_RESERVED 204
 
 /* struct phv_proc */
 #define PHV_SIZE_PROC 576
@@ -336,7 +338,8 @@ struct phv_device {
 	__u32 route; /* (layer) where its line goes: APIC id or PHV_ROUTE_NOTIFIER << 8 | vector; vector 0: masked */
 	__u32 raised; /* 1: the line was signalled while it was masked */
 	__u32 notifier; /* (layer) the vCPU that notified the device last */
-	__u32 reserved[11]; /* zero */
+	__u32 looks; /* (monitor) 1 + the host CPU on which the device's thread looks for work without sleeping; 0: it does not */
+	__u32 reserved[10]; /* zero */
 };
 _Static_assert(sizeof(struct phv_device) == PHV_SIZE_DEVICE, "phv_device");
 _Static_assert(offsetof(struct phv_device, notify) == PHV_OFF_DEVICE_NOTIFY, "phv_device.notify");
@@ -344,6 +347,7 @@ _Static_assert(offsetof(struct phv_device, sleeping) == PHV_OFF_DEVICE_SLEEPING,
 _Static_assert(offsetof(struct phv_device, route) == PHV_OFF_DEVICE_ROUTE, "phv_device.route");
 _Static_assert(offsetof(struct phv_device, raised) == PHV_OFF_DEVICE_RAISED, "phv_device.raised");
 _Static_assert(offsetof(struct phv_device, notifier) == PHV_OFF_DEVICE_NOTIFIER, "phv_device.notifier");
+_Static_assert(offsetof(struct phv_device, looks) == PHV_OFF_DEVICE_LOOKS, "phv_device.looks");
 _Static_assert(offsetof(struct phv_device, reserved) == PHV_OFF_DEVICE_RESERVED, "phv_device.reserved");
 
 /* A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out */
@@ -556,7 +560,8 @@ struct phv_vcpu {
 	__u32 events_pad; /* zero */
 	__u64 polls_won; /* halts that polling ended, without a sleep */
 	__u64 polls_lost; /* halts that polled in vain */
-	__u8 reserved[56]; /* zero */
+	__u32 polling; /* (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake */
+	__u8 reserved[52]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
 _Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
@@ -585,6 +590,7 @@ _Static_assert(offsetof(struct phv_vcpu, events) == PHV_OFF_VCPU_EVENTS, "phv_vc
 _Static_assert(offsetof(struct phv_vcpu, events_pad) == PHV_OFF_VCPU_EVENTS_PAD, "phv_vcpu.events_pad");
 _Static_assert(offsetof(struct phv_vcpu, polls_won) == PHV_OFF_VCPU_POLLS_WON, "phv_vcpu.polls_won");
 _Static_assert(offsetof(struct phv_vcpu, polls_lost) == PHV_OFF_VCPU_POLLS_LOST, "phv_vcpu.polls_lost");
+_Static_assert(offsetof(struct phv_vcpu, polling) == PHV_OFF_VCPU_POLLING, "phv_vcpu.polling");
 _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");
 
 /* An address-space process */

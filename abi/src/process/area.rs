@@ -248,8 +248,10 @@ pub struct Device {
     pub raised: AtomicU32,
     /// (layer) the vCPU that notified the device last.
     pub notifier: AtomicU32,
+    /// (monitor) 1 + the host CPU on which the device's thread looks for work without sleeping; 0: it does not.
+    pub looks: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU32; 11],
+    pub reserved: [AtomicU32; 10],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -260,7 +262,8 @@ const _: () = assert!(offset_of!(Device, sleeping) == 4);
 const _: () = assert!(offset_of!(Device, route) == 8);
 const _: () = assert!(offset_of!(Device, raised) == 12);
 const _: () = assert!(offset_of!(Device, notifier) == 16);
-const _: () = assert!(offset_of!(Device, reserved) == 20);
+const _: () = assert!(offset_of!(Device, looks) == 20);
+const _: () = assert!(offset_of!(Device, reserved) == 24);
 
 /// A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out.
 #[repr(C)]
@@ -584,8 +587,10 @@ pub struct Vcpu {
     pub polls_won: AtomicU64,
     /// Halts that polled in vain.
     pub polls_lost: AtomicU64,
+    /// (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake.
+    pub polling: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU8; 56],
+    pub reserved: [AtomicU8; 52],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -617,7 +622,8 @@ const _: () = assert!(offset_of!(Vcpu, events) == 176);
 const _: () = assert!(offset_of!(Vcpu, events_pad) == 180);
 const _: () = assert!(offset_of!(Vcpu, polls_won) == 184);
 const _: () = assert!(offset_of!(Vcpu, polls_lost) == 192);
-const _: () = assert!(offset_of!(Vcpu, reserved) == 200);
+const _: () = assert!(offset_of!(Vcpu, polling) == 200);
+const _: () = assert!(offset_of!(Vcpu, reserved) == 204);
 
 /// An address-space process.
 #[repr(C)]

@@ -88,11 +88,10 @@ struct vcpu {
 	u32 running;				/* in a run slice */
 	/* an NMI was delivered and no iret followed yet: the next NMI waits */
 	u32 nmi_on;
-	/* vcpu/poll.c: it looks for an interrupt and needs no wake; other vCPUs read it */
-	u32 polling;
 	u32 poll_ns;				/* how long the next look may take; 0: none */
 	u32 poll_pause, poll_backoff;		/* halts without a look, and at the next gap */
 	u32 poll_looks;
+	bool poll_device;			/* it waits for a device */
 	u64 poll_start, poll_last, poll_lost;	/* ns */
 	u32 debug_step;				/* it executes one instruction for the debugger */
 	u32 debug_flags;			/* FLAG_TF if the guest itself had set it */

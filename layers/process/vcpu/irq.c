@@ -89,7 +89,7 @@ void vcpu_kick(struct vcpu *v)
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED) {
 		vcpu_woken(v, rdtsc_rough());
 		/* After its last look it stores 0, executes a fence, and looks for work again. */
-		if (!READ_ONCE(v->polling))
+		if (!READ_ONCE(v->s.polling))
 			ring(&v->s.wait_word);
 		return;
 	}

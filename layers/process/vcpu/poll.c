@@ -13,10 +13,14 @@
  * is when the interrupt was sent: the start of an idle processor can take longer than the work of
  * the other side.
  *
+ * A device's thread that looks for work on another processor (phv_device.looks) is waited for in
+ * the same way, as long as it does not sleep: it bounds its looks itself.
+ *
  * Time between two looks means that something else wants the processor, and has had to wait for it.
- * Then the vCPU sleeps at once for a number of halts, which doubles each time.
+ * Then the vCPU sleeps at once for a number of halts, which doubles each time it waits for vCPUs.
  */
 #include "vcpu/poll.h"
+#include "host/call.h"
 #include "host/clock.h"
 #include "state/cpu.h"
 #include "state/state.h"
@@ -28,6 +32,8 @@
 #define POLL_GAP 20000
 /* Halts without a look after such a gap, at first and at most. */
 #define POLL_PAUSE 64
+/* The same where a device was waited for: it moves to this processor if that happens often. */
+#define POLL_PAUSE_DEVICE 2
 #define POLL_PAUSE_MOST 4096
 /* Looks until the other vCPUs are examined again. */
 #define POLL_EXAMINE 16
@@ -57,21 +63,45 @@ static bool others_run(const struct vcpu *v)
 	return one;
 }
 
+/* Does a device's thread look for work on another processor than this vCPU's? */
+static bool devices_look(const struct vcpu *v)
+{
+	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]), i, count = shared->s.device_count;
+
+	if (cpu == 0xffffffff)
+		return false;
+	for (i = 0; i < count && i < PHV_MAX_DEVICES; i++) {
+		const struct phv_device *device = device_at(i);
+		u32 looks = READ_ONCE(device->looks);
+
+		if (looks && looks != cpu + 1 && !READ_ONCE(device->sleeping))
+			return true;
+	}
+	return false;
+}
+
+/* Is there anything to wait for without a sleep? */
+static bool others_may(const struct vcpu *v)
+{
+	return devices_look(v) || (v->poll_ns && others_run(v));
+}
+
 bool poll_begin(struct vcpu *v)
 {
-	if (!v->poll_ns || (shared->s.flags & PHV_FLAG_NO_POLLS))
+	if (shared->s.flags & PHV_FLAG_NO_POLLS)
+		return false;
+	if (!others_may(v))
 		return false;
 	if (v->poll_pause) {
 		v->poll_pause--;
 		return false;
 	}
-	if (!others_run(v))
-		return false;
 	v->poll_start = now_ns();
 	v->poll_last = v->poll_start;
 	v->poll_lost = 0;
 	v->poll_looks = 0;
-	WRITE_ONCE(v->polling, 1);
+	v->poll_device = devices_look(v);
+	WRITE_ONCE(v->s.polling, 1);
 	return true;
 }
 
@@ -84,9 +114,17 @@ bool poll_on(struct vcpu *v)
 	if (now - v->poll_last > POLL_GAP)
 		v->poll_lost += now - v->poll_last;
 	v->poll_last = now;
-	if (v->poll_lost || now - v->poll_start >= v->poll_ns || now >= v->s.deadline_ns)
+	if (v->poll_lost || now >= v->s.deadline_ns)
 		return false;
-	return ++v->poll_looks % POLL_EXAMINE || others_run(v);
+	if (now - v->poll_start >= v->poll_ns &&
+	    (now - v->poll_start >= POLL_MOST || !devices_look(v)))
+		return false;
+	if (++v->poll_looks % POLL_EXAMINE)
+		return true;
+	/* A program of the host that answers the device may have been woken on this processor. */
+	if (v->poll_device)
+		host0(sched_yield);
+	return others_may(v);
 }
 
 static u32 at_most(u64 value, u32 most)
@@ -99,13 +137,14 @@ void poll_end(struct vcpu *v, bool won)
 	struct thread *t = thread_of(v);
 	u64 looked = v->poll_last - v->poll_start - v->poll_lost;
 
-	WRITE_ONCE(v->polling, 0);
+	WRITE_ONCE(v->s.polling, 0);
 	/* The thread's time that was no vCPU's: without it less would look stolen than was. */
 	t->unsampled += looked * (shared->s.clock.tsc_hz / 1000000) / 1000;
 	if (v->poll_lost) {
-		v->poll_backoff = at_most(v->poll_backoff ? v->poll_backoff * 2ULL : POLL_PAUSE,
-					  POLL_PAUSE_MOST);
-		v->poll_pause = v->poll_backoff;
+		if (!v->poll_device)
+			v->poll_backoff = at_most(v->poll_backoff ? v->poll_backoff * 2ULL :
+						  POLL_PAUSE, POLL_PAUSE_MOST);
+		v->poll_pause = v->poll_device ? POLL_PAUSE_DEVICE : v->poll_backoff;
 	}
 	if (won) {
 		v->s.polls_won++;

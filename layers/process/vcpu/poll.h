@@ -8,7 +8,7 @@
 #include "state/state.h"
 
 /*
- * Begins to look. False: it is not worth while. True: other vCPUs see that the vCPU needs no wake,
+ * Begins to look. False: it is not worth while. True: others see that the vCPU needs no wake,
  * until poll_end(). The owner then announces its sleep as always (host/doorbell.h).
  */
 bool poll_begin(struct vcpu *v);

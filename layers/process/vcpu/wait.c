@@ -79,7 +79,7 @@ static bool due(struct vcpu *v, u64 deadline, u64 begin)
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
 	u64 deadline, begin, woken, trim_at = U64_MAX;
-	bool polls = enabled && !kick && shared->s.vcpu_count > 1;
+	bool polls = enabled && !kick;
 	bool slept = false, alarm = false;
 	struct vmi_times unused;
 	u32 word;

@@ -21,6 +21,16 @@ const PAUSE: u32 = 64;
 const SOON: Duration = Duration::from_micros(50);
 /// Times in a row that it did.
 const DENSE: u32 = 3;
+/// Most frames of a round that is a part of a round trip, and not of a stream: [`weight`].
+const FEW: u32 = 2;
+/// Such rounds in a row before the guest's vCPU is to look, too: a stream has better uses for its
+/// CPU.
+const TRIPS: u32 = 32;
+
+/// How many frames one counts for: a long one is several segments of a stream.
+pub fn weight(frame: &[u8]) -> u32 {
+    u32::try_from(frame.len() / 2048).map_or(u32::MAX, |more| more.saturating_add(1))
+}
 
 /// How often opportunities to look are used.
 #[derive(Debug, Default)]
@@ -60,6 +70,8 @@ pub struct Looker {
     way: Way,
     /// The vCPU comes before the next look.
     yields: bool,
+    /// Rounds in a row that passed on few frames.
+    few: u32,
     looked: u64,
     answered: u64,
 }
@@ -71,6 +83,7 @@ impl Default for Looker {
             may: true,
             way: Way::default(),
             yields: false,
+            few: 0,
             looked: 0,
             answered: 0,
         }
@@ -116,15 +129,22 @@ impl Looker {
         self.looks.on()
     }
 
-    /// A round has passed on frames of the guest (`taken`), and frames to it (`given`).
-    pub fn passed(&mut self, taken: bool, given: bool) {
+    /// A round has passed on frames of the guest (`taken`), and frames to it (`given`): the sums of
+    /// their weights.
+    pub fn passed(&mut self, taken: u32, given: u32) {
         if self.looks.on() {
             self.looked += 1;
         }
-        if taken {
+        if taken.max(given) > FEW {
+            self.few = 0;
+            self.tell(false);
+        } else if taken.max(given) > 0 {
+            self.few = self.few.saturating_add(1);
+        }
+        if taken > 0 {
             self.looks.sent(Instant::now);
         }
-        if given {
+        if given > 0 {
             self.answered += u64::from(self.looks.for_answer());
             self.looks.came();
         }
@@ -141,12 +161,26 @@ impl Looker {
             quiet();
         }
         self.yields = busy;
+        if self.few >= TRIPS {
+            self.tell(true);
+        }
         true
     }
 
     /// The card begins to sleep.
     pub fn rested(&mut self) {
         self.looks.rested(Instant::now());
+        // One look in vain is no reason.
+        if self.looks.answers.vain > 1 {
+            self.tell(false);
+        }
+    }
+
+    /// Tells the way to the guest whether it is worth while to wait for this card without a sleep.
+    fn tell(&self, pays_off: bool) {
+        if let Some(line) = self.way.get() {
+            line.looks(pays_off);
+        }
     }
 }
 

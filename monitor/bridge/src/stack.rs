@@ -25,7 +25,7 @@
 //! to it.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::looks::{Looker, Way};
+use crate::looks::{Looker, Way, weight};
 use crate::offload::flags;
 use paravane_devices::{EventFlags, Waker};
 use paravane_net::link::HEADER;
@@ -58,7 +58,7 @@ impl fmt::Debug for Stack {
 /// The guest's buffers, as the stack sees them.
 struct Room<'a> {
     port: &'a mut Port,
-    given: usize,
+    given: u32,
     broken: Option<Broken>,
 }
 
@@ -72,7 +72,7 @@ impl user::Port for Room<'_> {
         }
         match self.port.give(frame, flags(header)) {
             Ok(given) => {
-                self.given += usize::from(given);
+                self.given += if given { weight(frame) } else { 0 };
                 given
             }
             Err(broken) => {
@@ -144,7 +144,7 @@ impl Stack {
         self.port.announce()?;
         let reports = looks && self.network.look();
         let (mut taken, mut emptied) = (0, false);
-        let mut given = 0;
+        let (mut weights, mut given) = (0, 0);
         while taken < budget && self.network.takes() {
             // The frame leaves the port while the stack may give others.
             let Some(frame) = self.port.take()? else {
@@ -159,6 +159,7 @@ impl Stack {
             self.network.take(&frame, &mut room);
             given += room.given;
             let broken = room.broken;
+            weights += weight(&frame);
             self.port.passed(frame);
             broken.map_or(Ok(()), Err)?;
             taken += 1;
@@ -176,7 +177,7 @@ impl Stack {
         // A guest that always has more must not keep the host's frames waiting.
         self.reported |= unfinished;
         let more = more || reports || (full && self.network.takes()) || unfinished;
-        self.looker.passed(taken > 0, given > 0);
+        self.looker.passed(weights, given);
         Ok((taken > 0 || given > 0, more))
     }
 }

@@ -9,7 +9,7 @@
 //! more. A look is a `read`. docs/vbus.md has the whole chain.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::looks::{Looker, Way};
+use crate::looks::{Looker, Way, weight};
 use crate::offload::{self, Header};
 use crate::presence::Presence;
 use paravane_devices::{EventFlags, Waker};
@@ -42,6 +42,8 @@ pub struct Tap {
     looker: Looker,
     sent: u64,
     received: u64,
+    /// The weights of the frames of this round, sent and received.
+    weights: [u32; 2],
 }
 
 /// Why frames do not pass.
@@ -78,6 +80,7 @@ impl Tap {
             looker: Looker::default(),
             sent: 0,
             received: 0,
+            weights: [0; 2],
         }
     }
 
@@ -137,6 +140,7 @@ impl Tap {
             let Some(frame) = self.port.take()? else {
                 return Ok(taken);
             };
+            self.weights[0] = self.weights[0].saturating_add(weight(&frame));
             let header = Header::of_flags(self.port.flags(), self.port.caps);
             let sent = link.send_parts(&header.bytes(), &frame);
             match sent {
@@ -169,6 +173,7 @@ impl Tap {
             if !self.port.give(frame, *flags)? {
                 return Ok(0);
             }
+            self.weights[1] = weight(frame);
             self.waiting = None;
             given = 1;
         }
@@ -186,6 +191,7 @@ impl Tap {
             let Some((header, frame)) = frame.split_first_chunk::<HEADER>() else {
                 continue;
             };
+            self.weights[1] = self.weights[1].saturating_add(weight(frame));
             let mut finished = Vec::new();
             let caps = self.port.caps;
             let Some((frame, flags)) = offload::to_guest(header, frame, &mut finished, caps) else {
@@ -205,10 +211,12 @@ impl Tap {
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
         // While it looks, for whatever, its file may not be armed.
         self.reported |= self.looker.begin();
+        self.weights = [0; 2];
         let sent = self.transmit(budget)?;
         self.port.announce()?;
         let received = self.receive(budget)?;
-        self.looker.passed(sent > 0, received > 0);
+        let [taken, given] = self.weights;
+        self.looker.passed(taken, given);
         let more = sent == budget || (self.reported && self.waiting.is_none());
         Ok((sent + received > 0, more))
     }

@@ -64,6 +64,10 @@ pub trait Line: Interrupt {
     fn busy(&self) -> bool {
         false
     }
+
+    /// The calling thread looks for work instead of sleeping, and that pays off; or it does so no
+    /// more. While it does, and has a CPU of its own, the vCPU may wait for it in the same way.
+    fn looks(&self, _on: bool) {}
 }
 
 /// A driver that is ready.

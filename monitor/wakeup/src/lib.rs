@@ -72,6 +72,8 @@ pub struct Target<'a> {
     pub state: &'a AtomicU32,
     /// The value of `state` while the vCPU waits.
     pub halted: u32,
+    /// Not 0: a vCPU that waits looks for what is pending before it sleeps.
+    pub polling: &'a AtomicU32,
     /// Futex of a vCPU that waits: one more wakes it.
     pub wait_word: &'a AtomicU32,
     /// The thread that is the vCPU.
@@ -83,6 +85,8 @@ pub struct Target<'a> {
 pub enum Found {
     /// It waited, and its futex's word has changed: wake it.
     Waiting,
+    /// It waited without a sleep, and looks once more before one.
+    Looking,
     /// This thread is the vCPU, or was a moment ago: signal it. A guest can write any number here.
     Owner(u64),
 }
@@ -100,6 +104,10 @@ impl Target<'_> {
     pub fn find(&self) -> Found {
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::SeqCst) == self.halted {
+            // It takes this back, executes a barrier, and looks for the last time.
+            if self.polling.load(Ordering::SeqCst) != 0 {
+                return Found::Looking;
+            }
             self.wait_word.fetch_add(1, Ordering::SeqCst);
             return Found::Waiting;
         }

@@ -212,6 +212,7 @@ const HALTED: u32 = 2;
 struct Vcpu {
     pending: AtomicU32,
     state: AtomicU32,
+    polling: AtomicU32,
     wait_word: AtomicU32,
     owner: AtomicU64,
     futex: Futex,
@@ -222,6 +223,7 @@ impl Vcpu {
         Arc::new(Vcpu {
             pending: AtomicU32::new(0),
             state: AtomicU32::new(RUNNING),
+            polling: AtomicU32::new(0),
             wait_word: AtomicU32::new(0),
             owner: AtomicU64::new(1),
             futex: Futex::new(),
@@ -233,6 +235,7 @@ impl Vcpu {
             pending: &self.pending,
             state: &self.state,
             halted: HALTED,
+            polling: &self.polling,
             wait_word: &self.wait_word,
             owner: &self.owner,
         }
@@ -267,32 +270,19 @@ fn a_halted_vcpu_wakes_for_what_is_pending() {
     });
 }
 
-/// A vCPU that looks for interrupts before it sleeps.
-struct Poller {
-    vcpu: Arc<Vcpu>,
-    polling: AtomicU32,
-}
-
-/// When the vCPU takes `polling` back.
+/// When a vCPU that looks for interrupts before it sleeps takes `polling` back.
 #[derive(Clone, Copy, PartialEq)]
 enum TakesBack {
     BeforeItsLastLook,
     AfterIt,
 }
 
-impl Poller {
-    fn new() -> Arc<Self> {
-        Arc::new(Poller {
-            vcpu: Vcpu::new(),
-            polling: AtomicU32::new(0),
-        })
-    }
-
+impl Vcpu {
     /// `announce()` of `vcpu/wait.c`, and a look.
     fn announce_and_look(&self) -> bool {
-        self.vcpu.state.store(HALTED, Ordering::Relaxed);
+        self.state.store(HALTED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.vcpu.pending.load(Ordering::Relaxed) != 0
+        self.pending.load(Ordering::Relaxed) != 0
     }
 
     /// `irq_wait()` of `vcpu/wait.c` with `poll_begin()` and `poll_end()` of `vcpu/poll.c`.
@@ -303,27 +293,34 @@ impl Poller {
             self.polling.store(0, Ordering::Relaxed);
         }
         loop {
-            let word = self.vcpu.wait_word.load(Ordering::Relaxed);
+            let word = self.wait_word.load(Ordering::Relaxed);
             if self.announce_and_look() {
                 break;
             }
             if takes_back == TakesBack::AfterIt {
                 self.polling.store(0, Ordering::Relaxed);
             }
-            self.vcpu.futex.wait(&self.vcpu.wait_word, word);
+            self.futex.wait(&self.wait_word, word);
         }
-        self.vcpu.state.store(RUNNING, Ordering::Relaxed);
+        self.state.store(RUNNING, Ordering::Relaxed);
     }
 
     /// `irq_notify()` and `vcpu_kick()` of `vcpu/irq.c`.
     fn notify(&self, bits: u32) {
-        self.vcpu.pending.fetch_or(bits, Ordering::SeqCst);
+        self.pending.fetch_or(bits, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if self.vcpu.state.load(Ordering::Relaxed) == HALTED
-            && self.polling.load(Ordering::Relaxed) == 0
+        if self.state.load(Ordering::Relaxed) == HALTED && self.polling.load(Ordering::Relaxed) == 0
         {
-            self.vcpu.wait_word.fetch_add(1, Ordering::SeqCst);
-            self.vcpu.futex.wake();
+            self.wait_word.fetch_add(1, Ordering::SeqCst);
+            self.futex.wake();
+        }
+    }
+
+    /// The same by the monitor.
+    fn tell(&self, bits: u32) {
+        self.target().set_pending(bits);
+        if self.target().find() == Found::Waiting {
+            self.futex.wake();
         }
     }
 
@@ -332,56 +329,61 @@ impl Poller {
         let mut taken = 0;
         while taken != all {
             self.halt(takes_back);
-            taken |= self.vcpu.pending.swap(0, Ordering::SeqCst);
+            taken |= self.pending.swap(0, Ordering::SeqCst);
         }
     }
 }
 
-fn notify_poller(takes_back: TakesBack) {
-    let poller = Poller::new();
+/// Two senders, of which one may send its two interrupts at different halts.
+fn notify_looking(takes_back: TakesBack, first: fn(&Vcpu, u32), second: fn(&Vcpu, u32)) {
+    let vcpu = Vcpu::new();
     let other = thread::spawn({
-        let poller = Arc::clone(&poller);
+        let vcpu = Arc::clone(&vcpu);
         move || {
-            poller.notify(1);
-            poller.notify(2);
+            first(&vcpu, 1);
+            second(&vcpu, 2);
         }
     });
-    poller.take(3, takes_back);
+    vcpu.take(3, takes_back);
     other.join().unwrap();
 }
 
-/// Another vCPU sends two interrupts, the second one perhaps at a later halt.
+/// Another vCPU or the monitor sends two interrupts, the second one perhaps at a later halt.
 #[test]
 fn a_vcpu_that_looks_takes_what_is_not_rung_for() {
-    loom::model(|| notify_poller(TakesBack::BeforeItsLastLook));
+    for send in [Vcpu::notify, Vcpu::tell] {
+        loom::model(move || notify_looking(TakesBack::BeforeItsLastLook, send, send));
+    }
 }
 
 /// The sender still reads that the vCPU looks, after its last look.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn polling_that_is_taken_back_too_late_loses_a_wake() {
-    loom::model(|| notify_poller(TakesBack::AfterIt));
+    loom::model(|| notify_looking(TakesBack::AfterIt, Vcpu::notify, Vcpu::notify));
 }
 
-/// The monitor does not read `polling`: its wake and a vCPU's do not disturb each other.
+/// The same with the monitor.
 #[test]
-fn a_vcpu_that_looks_is_woken_by_the_monitor() {
+#[should_panic(expected = "deadlock")]
+fn polling_that_is_taken_back_too_late_loses_a_wake_of_the_monitor() {
+    loom::model(|| notify_looking(TakesBack::AfterIt, Vcpu::tell, Vcpu::tell));
+}
+
+/// The monitor and another vCPU do not disturb each other.
+#[test]
+fn a_vcpu_that_looks_is_told_by_both() {
     loom::model(|| {
-        let poller = Poller::new();
+        let vcpu = Vcpu::new();
         let monitor = thread::spawn({
-            let poller = Arc::clone(&poller);
-            move || {
-                poller.vcpu.target().set_pending(1);
-                if poller.vcpu.target().find() == Found::Waiting {
-                    poller.vcpu.futex.wake();
-                }
-            }
+            let vcpu = Arc::clone(&vcpu);
+            move || vcpu.tell(1)
         });
         let other = thread::spawn({
-            let poller = Arc::clone(&poller);
-            move || poller.notify(2)
+            let vcpu = Arc::clone(&vcpu);
+            move || vcpu.notify(2)
         });
-        poller.take(3, TakesBack::BeforeItsLastLook);
+        vcpu.take(3, TakesBack::BeforeItsLastLook);
         monitor.join().unwrap();
         other.join().unwrap();
     });

@@ -22,6 +22,7 @@ use paravane_devices::mmio::{
 };
 use paravane_devices::{Area, Ending, Interrupt, Line, Memory, Model, Page, Wake};
 use paravane_wakeup::{sleep_unless, wake_announced};
+use rustix::thread::sched_getcpu;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -253,12 +254,24 @@ impl VcpuLine {
 impl Line for VcpuLine {
     fn raise(&self) {
         count(&self.counters.interrupts, 1);
-        let waited = kick::raise(&self.core, self.number);
-        self.interrupts.count(waited);
+        let was = kick::raise(&self.core, self.number);
+        self.interrupts.count(was);
     }
 
     fn busy(&self) -> bool {
         kick::runs(&self.core, kick::notifier(&self.core, self.number))
+    }
+
+    fn looks(&self, on: bool) {
+        // The thread may have moved since the last time.
+        let cpu = u32::try_from(sched_getcpu()).ok();
+        let looks = cpu.filter(|_| on).map_or(0, |cpu| cpu + 1);
+        let device = self.core.shared.device(self.number);
+        // The vCPU reads it over and over.
+        if device.looks.load(Ordering::Relaxed) != looks {
+            device.looks.store(looks, Ordering::Relaxed);
+        }
+        self.interrupts.looks(on);
     }
 }
 

@@ -5,10 +5,14 @@
 //! each of the two wake-ups is then a switch of threads (1 us) and not the start of an idle CPU (30
 //! us and more). If the vCPU works meanwhile, the thread should run elsewhere. So each interrupt
 //! notes whether its vCPU waited, and a thread is pinned while three quarters did.
+//!
+//! A thread that looks for work instead of sleeping, and a vCPU that looks for its interrupt, need
+//! no wake-ups at all, but a CPU each. So such a thread is kept from the vCPU's CPU as long as the
+//! vCPU finds three quarters of the interrupts by itself. Only a trial shows whether it does.
 
 use super::core::Core;
-use super::kick;
-use paravane_wakeup::atomic::{AtomicU32, Ordering};
+use super::kick::{self, Was};
+use paravane_wakeup::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Interrupts from one decision to the next: a host call pays off over this many.
@@ -16,20 +20,40 @@ const WINDOW: u32 = 32;
 /// Rounds of a pinned thread without a decision, after which it is released: a driver that has
 /// suppressed interrupts does not wait for them.
 const ROUNDS: u32 = 256;
+/// The same for a thread that looks for work: each look is a round.
+const LOOKS: u32 = 4096;
+/// Decisions of a trial apart from the vCPU's CPU: one to begin with, and a chance for some that
+/// others have disturbed.
+const TRIAL: u32 = 4;
+/// Decisions without a trial after one that failed, at first and at most.
+const PAUSE: u32 = 16;
+const PAUSE_MOST: u32 = 4096;
 
 /// The interrupts of a device since the last decision.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     raised: AtomicU32,
-    /// Those whose vCPU waited.
+    /// Those whose vCPU waited, asleep and not.
     waited: AtomicU32,
+    looked: AtomicU32,
+    /// The device's thread looks for work instead of sleeping.
+    looks: AtomicBool,
 }
 
 impl Interrupts {
     /// Counts an interrupt.
-    pub fn count(&self, waited: bool) {
+    pub fn count(&self, was: Was) {
         self.raised.fetch_add(1, Ordering::Relaxed);
-        self.waited.fetch_add(waited.into(), Ordering::Relaxed);
+        match was {
+            Was::Running => {}
+            Was::Asleep => _ = self.waited.fetch_add(1, Ordering::Relaxed),
+            Was::Looking => _ = self.looked.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The device's thread looks for work instead of sleeping, or does so no more.
+    pub fn looks(&self, on: bool) {
+        self.looks.store(on, Ordering::Relaxed);
     }
 
     /// Whether the vCPUs waited, once there were enough interrupts to tell. Begins anew.
@@ -40,9 +64,13 @@ impl Interrupts {
         }
         self.raised.store(0, Ordering::Relaxed);
         let waited = self.waited.swap(0, Ordering::Relaxed);
-        Some(if waited >= raised / 4 * 3 {
-            Waits::Mostly
-        } else if waited < raised / 2 {
+        let looked = self.looked.swap(0, Ordering::Relaxed);
+        let mostly = raised / 4 * 3;
+        Some(if looked >= mostly {
+            Waits::Looking
+        } else if waited + looked >= mostly {
+            Waits::Asleep
+        } else if waited + looked < raised / 2 {
             Waits::Rarely
         } else {
             Waits::Sometimes
@@ -50,11 +78,79 @@ impl Interrupts {
     }
 }
 
+/// How the vCPU waits for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    Mostly,
+    /// Mostly, and mostly without a sleep.
+    Looking,
+    /// Mostly, and often asleep.
+    Asleep,
     Sometimes,
     Rarely,
+}
+
+/// The CPUs of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cpus {
+    All,
+    Only(u32),
+    AllBut(u32),
+}
+
+/// Trials apart from the vCPU's CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trials {
+    /// Decisions in a row that found the vCPU asleep although the thread was apart.
+    failed: u32,
+    /// Decisions until the next trial, and what that becomes when it fails.
+    pause: u32,
+    next: u32,
+}
+
+impl Trials {
+    /// Whether it is time for one.
+    fn take(&mut self) -> bool {
+        let due = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        due
+    }
+
+    /// A decision of a trial found the vCPU asleep. Whether the trial goes on.
+    fn go_on(&mut self) -> bool {
+        self.failed += 1;
+        if self.failed < TRIAL {
+            return true;
+        }
+        self.failed = 0;
+        self.pause = self.next.clamp(PAUSE, PAUSE_MOST);
+        self.next = self.pause * 2;
+        false
+    }
+
+    /// The CPUs to use, now that the vCPU on `cpu` waits like this. `apart`: the thread looks for
+    /// work, and has other CPUs.
+    fn next(&mut self, now: Cpus, waits: Waits, cpu: Option<u32>, apart: bool) -> Cpus {
+        let Some(cpu) = cpu.filter(|&cpu| cpu != u32::MAX) else {
+            return match waits {
+                Waits::Sometimes => now,
+                _ => Cpus::All,
+            };
+        };
+        let away = Cpus::AllBut(cpu);
+        match waits {
+            Waits::Looking => {
+                (self.failed, self.next) = (0, self.next / 2);
+                away
+            }
+            Waits::Asleep if now == away && apart && self.go_on() => away,
+            Waits::Asleep if now != away && apart && self.take() => away,
+            Waits::Asleep => Cpus::Only(cpu),
+            Waits::Sometimes => now,
+            // Without a trial it stays where the host put it, which may be the vCPU's CPU.
+            Waits::Rarely if apart && (now == away || self.take()) => away,
+            Waits::Rarely => Cpus::All,
+        }
+    }
 }
 
 /// Where the calling thread runs.
@@ -62,7 +158,8 @@ enum Waits {
 pub struct Place {
     /// The CPUs that it may use if it is not pinned; `None` if the host does not tell.
     allowed: Option<CpuSet>,
-    pinned: Option<u32>,
+    now: Cpus,
+    trials: Trials,
     /// Rounds since the last decision.
     rounds: u32,
 }
@@ -72,7 +169,8 @@ impl Place {
     pub fn new() -> Self {
         Place {
             allowed: sched_getaffinity(None).ok(),
-            pinned: None,
+            now: Cpus::All,
+            trials: Trials::default(),
             rounds: 0,
         }
     }
@@ -86,8 +184,9 @@ impl Place {
             return;
         };
         let cpu = core.cpus.of(kick::notifier(core, number));
-        let wanted = next(self.pinned, waits, cpu);
-        if wanted != self.pinned {
+        let apart = interrupts.looks.load(Ordering::Relaxed) && self.has_others(cpu);
+        let wanted = self.trials.next(self.now, waits, cpu, apart);
+        if wanted != self.now {
             self.pin(wanted);
         }
     }
@@ -95,67 +194,87 @@ impl Place {
     fn decide(&mut self, interrupts: &Interrupts) -> Option<Waits> {
         let waits = interrupts.decide();
         self.rounds += 1;
-        let long = self.rounds >= ROUNDS;
+        let looks = interrupts.looks.load(Ordering::Relaxed);
+        let long = self.rounds >= if looks { LOOKS } else { ROUNDS };
         if waits.is_some() || long {
             self.rounds = 0;
         }
-        waits.or((long && self.pinned.is_some()).then_some(Waits::Rarely))
+        waits.or((long && self.now != Cpus::All).then_some(Waits::Rarely))
     }
 
-    fn pin(&mut self, cpu: Option<u32>) {
-        // Not the CPU that this thread was pinned to: the user has given it others, which stay.
+    /// Whether the thread may use another CPU than this one.
+    fn has_others(&self, cpu: Option<u32>) -> bool {
+        let Some((allowed, cpu)) = self.allowed.as_ref().zip(cpu.and_then(number)) else {
+            return false;
+        };
+        allowed.count() > u32::from(allowed.is_set(cpu))
+    }
+
+    fn pin(&mut self, wanted: Cpus) {
+        // Not what this thread was pinned to: the user has given it other CPUs, which stay.
         if let Some(now) = sched_getaffinity(None)
             .ok()
             .filter(|now| !self.is_ours(now))
         {
-            (self.allowed, self.pinned) = (Some(now), None);
+            (self.allowed, self.now) = (Some(now), Cpus::All);
         }
-        let Some(allowed) = self.allowed else {
+        let Some(set) = self.set(wanted) else {
             return;
         };
-        let mut set = allowed;
-        if let Some(cpu) = cpu {
-            let cpu = usize::try_from(cpu).unwrap_or(usize::MAX);
-            // vCPUs are allowed on CPUs that were taken away or given since this thread started.
-            if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
-                return;
-            }
-            set = CpuSet::new();
-            set.set(cpu);
-        }
         // Fails if the CPU has just been taken away. The thread then stays where it is.
         if sched_setaffinity(None, &set).is_ok() {
-            self.pinned = cpu;
+            self.now = wanted;
         }
     }
-}
 
-impl Place {
+    /// The CPUs of the host; `None` if the thread may not use them.
+    fn set(&self, cpus: Cpus) -> Option<CpuSet> {
+        let allowed = self.allowed?;
+        let set = match cpus {
+            Cpus::All => allowed,
+            // vCPUs are allowed on CPUs that were taken away or given since this thread started.
+            Cpus::Only(cpu) => {
+                let cpu = number(cpu).filter(|&cpu| allowed.is_set(cpu))?;
+                let mut set = CpuSet::new();
+                set.set(cpu);
+                set
+            }
+            Cpus::AllBut(cpu) => {
+                let mut set = allowed;
+                set.unset(number(cpu)?);
+                set
+            }
+        };
+        (set.count() > 0).then_some(set)
+    }
+
     /// Whether these CPUs are what the last call of [`Place::pin`] has set.
     fn is_ours(&self, now: &CpuSet) -> bool {
-        let pinned = self.pinned.and_then(|cpu| usize::try_from(cpu).ok());
-        pinned.is_some_and(|cpu| now.count() == 1 && cpu < CpuSet::MAX_CPU && now.is_set(cpu))
+        self.now != Cpus::All && self.set(self.now).is_some_and(|set| set == *now)
     }
 }
 
-/// The CPU to be pinned to, now that the vCPU on `cpu` waits like this.
-fn next(pinned: Option<u32>, waits: Waits, cpu: Option<u32>) -> Option<u32> {
-    match waits {
-        Waits::Mostly => cpu.filter(|&cpu| cpu != u32::MAX),
-        Waits::Sometimes => pinned,
-        Waits::Rarely => None,
-    }
+/// A CPU as an index of a set.
+fn number(cpu: u32) -> Option<usize> {
+    let cpu = usize::try_from(cpu).ok();
+    cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn window(waited: u32) -> Option<Waits> {
+    fn window(asleep: u32, looking: u32) -> Option<Waits> {
         let interrupts = Interrupts::default();
         for number in 0..WINDOW {
             assert_eq!(interrupts.decide(), None);
-            interrupts.count(number < waited);
+            interrupts.count(if number < asleep {
+                Was::Asleep
+            } else if number < asleep + looking {
+                Was::Looking
+            } else {
+                Was::Running
+            });
         }
         let result = interrupts.decide();
         assert_eq!(interrupts.decide(), None);
@@ -164,24 +283,73 @@ mod tests {
 
     #[test]
     fn a_window_of_interrupts_decides() {
-        assert_eq!(window(0), Some(Waits::Rarely));
-        assert_eq!(window(WINDOW / 2 - 1), Some(Waits::Rarely));
-        assert_eq!(window(WINDOW / 2), Some(Waits::Sometimes));
-        assert_eq!(window(WINDOW / 4 * 3 - 1), Some(Waits::Sometimes));
-        assert_eq!(window(WINDOW / 4 * 3), Some(Waits::Mostly));
-        assert_eq!(window(WINDOW), Some(Waits::Mostly));
+        let (half, most) = (WINDOW / 2, WINDOW / 4 * 3);
+        for (asleep, looking, expected) in [
+            (0, 0, Waits::Rarely),
+            (half - 1, 0, Waits::Rarely),
+            (half, 0, Waits::Sometimes),
+            (most - 1, 0, Waits::Sometimes),
+            (most, 0, Waits::Asleep),
+            (WINDOW, 0, Waits::Asleep),
+            (0, half - 1, Waits::Rarely),
+            (0, most - 1, Waits::Sometimes),
+            (1, most - 1, Waits::Asleep),
+            (0, most, Waits::Looking),
+            (WINDOW - most, most, Waits::Looking),
+        ] {
+            assert_eq!(window(asleep, looking), Some(expected));
+        }
+    }
+
+    /// Without trials.
+    fn next(now: Cpus, waits: Waits, cpu: Option<u32>) -> Cpus {
+        Trials::default().next(now, waits, cpu, false)
     }
 
     #[test]
     fn a_thread_follows_a_vcpu_that_waits_and_leaves_one_that_works() {
-        assert_eq!(next(None, Waits::Mostly, Some(3)), Some(3));
-        assert_eq!(next(Some(1), Waits::Mostly, Some(3)), Some(3));
-        assert_eq!(next(Some(1), Waits::Sometimes, Some(3)), Some(1));
-        assert_eq!(next(None, Waits::Sometimes, Some(3)), None);
-        assert_eq!(next(Some(3), Waits::Rarely, Some(3)), None);
+        let (one, three) = (Cpus::Only(1), Cpus::Only(3));
+        assert_eq!(next(Cpus::All, Waits::Asleep, Some(3)), three);
+        assert_eq!(next(one, Waits::Asleep, Some(3)), three);
+        assert_eq!(next(one, Waits::Sometimes, Some(3)), one);
+        assert_eq!(next(Cpus::All, Waits::Sometimes, Some(3)), Cpus::All);
+        assert_eq!(next(three, Waits::Rarely, Some(3)), Cpus::All);
         // A vCPU that may be anywhere.
-        assert_eq!(next(Some(3), Waits::Mostly, Some(u32::MAX)), None);
-        assert_eq!(next(Some(3), Waits::Mostly, None), None);
+        assert_eq!(next(three, Waits::Asleep, Some(u32::MAX)), Cpus::All);
+        assert_eq!(next(three, Waits::Looking, None), Cpus::All);
+    }
+
+    #[test]
+    fn a_thread_that_looks_leaves_a_vcpu_that_looks_alone() {
+        let mut trials = Trials::default();
+        let apart = trials.next(Cpus::Only(3), Waits::Asleep, Some(3), true);
+        assert_eq!(apart, Cpus::AllBut(3));
+        for _ in 0..100 {
+            let next = trials.next(apart, Waits::Looking, Some(3), true);
+            assert_eq!(next, apart);
+        }
+        // One that works is left alone, too.
+        for (waits, looks, expected) in [
+            (Waits::Rarely, true, apart),
+            (Waits::Sometimes, true, apart),
+            (Waits::Asleep, true, apart),
+            (Waits::Rarely, false, Cpus::All),
+            (Waits::Asleep, false, Cpus::Only(3)),
+        ] {
+            assert_eq!(trials.next(apart, waits, Some(3), looks), expected);
+        }
+    }
+
+    /// The vCPU never looks, as with `--without halt-polls`.
+    #[test]
+    fn trials_that_fail_become_rare() {
+        let (mut trials, mut now, mut apart) = (Trials::default(), Cpus::All, 0);
+        let all = 100_000;
+        for _ in 0..all {
+            now = trials.next(now, Waits::Asleep, Some(3), true);
+            apart += u32::from(now == Cpus::AllBut(3));
+        }
+        assert!(apart > 12 && apart < all / 500, "{apart} of {all}");
     }
 
     /// Interrupts that are suppressed decide nothing.
@@ -191,13 +359,13 @@ mod tests {
         for _ in 0..2 * ROUNDS {
             assert_eq!(place.decide(&interrupts), None);
         }
-        place.pinned = Some(0);
+        place.now = Cpus::Only(0);
         for _ in 1..ROUNDS {
             assert_eq!(place.decide(&interrupts), None);
         }
         assert_eq!(place.decide(&interrupts), Some(Waits::Rarely));
-        (0..WINDOW).for_each(|_| interrupts.count(true));
-        assert_eq!(place.decide(&interrupts), Some(Waits::Mostly));
+        (0..WINDOW).for_each(|_| interrupts.count(Was::Asleep));
+        assert_eq!(place.decide(&interrupts), Some(Waits::Asleep));
         assert_eq!(place.rounds, 0);
     }
 
@@ -213,14 +381,16 @@ mod tests {
             return;
         };
         let mut place = Place::new();
-        place.pin(u32::try_from(first).ok());
+        let only = |cpu: usize| Cpus::Only(u32::try_from(cpu).unwrap());
+        place.pin(only(first));
         let mut narrow = CpuSet::new();
         narrow.set(last);
         sched_setaffinity(None, &narrow).unwrap();
-        place.pin(None);
-        assert!(sched_getaffinity(None).unwrap() == narrow);
-        place.pin(u32::try_from(first).ok());
-        assert!(sched_getaffinity(None).unwrap() == narrow);
+        for cpus in [Cpus::All, only(first), Cpus::AllBut(0)] {
+            place.pin(cpus);
+            let now = sched_getaffinity(None).unwrap();
+            assert!(now == narrow || (first == 0 && cpus == Cpus::AllBut(0)));
+        }
     }
 
     #[test]
@@ -229,14 +399,21 @@ mod tests {
         let cpu = (0..CpuSet::MAX_CPU)
             .find(|&cpu| before.is_set(cpu))
             .unwrap();
+        let count = before.count();
         let mut place = Place::new();
-        place.pin(u32::try_from(cpu).ok());
-        let pinned = sched_getaffinity(None).unwrap();
-        assert!(pinned.is_set(cpu) && pinned.count() == 1);
-        // Not a CPU of this thread.
-        place.pin(Some(u32::MAX - 1));
-        assert_eq!(place.pinned, u32::try_from(cpu).ok());
-        place.pin(None);
+        let cpu = u32::try_from(cpu).unwrap();
+        for (cpus, expected) in [
+            (Cpus::Only(cpu), 1),
+            // Not a CPU of this thread.
+            (Cpus::Only(u32::MAX - 1), 1),
+            (Cpus::AllBut(cpu), (count - 1).max(1)),
+            (Cpus::Only(cpu), 1),
+        ] {
+            place.pin(cpus);
+            assert_eq!(sched_getaffinity(None).unwrap().count(), expected);
+        }
+        assert_eq!(place.has_others(Some(cpu)), count > 1);
+        place.pin(Cpus::All);
         assert!(sched_getaffinity(None).unwrap() == before);
     }
 }

@@ -33,25 +33,38 @@ fn target(core: &Core, vcpu: usize) -> Target<'_> {
         pending: &words.pending,
         state: words.state.word(),
         halted: VcpuState::Halted.raw(),
+        polling: &words.polling,
         wait_word: &words.wait_word,
         owner: &words.owner,
     }
 }
 
-/// Sets pending bits of a vCPU and kicks it. Returns whether the vCPU was halted.
-pub fn tell(core: &Core, vcpu: usize, pending: u32) -> bool {
+/// What a vCPU did when it was kicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    /// It ran or wanted to, or there was none to kick.
+    Running,
+    /// It was halted, and looked for an interrupt by itself.
+    Looking,
+    /// It was halted.
+    Asleep,
+}
+
+/// Sets pending bits of a vCPU and kicks it.
+pub fn tell(core: &Core, vcpu: usize, pending: u32) -> Was {
     target(core, vcpu).set_pending(pending);
     signal(core, vcpu)
 }
 
-/// Makes a vCPU look at what is pending. Returns whether it was halted.
-pub fn signal(core: &Core, vcpu: usize) -> bool {
+/// Makes a vCPU look at what is pending.
+pub fn signal(core: &Core, vcpu: usize) -> Was {
     let target = target(core, vcpu);
     let owner = match target.find() {
         Found::Waiting => {
             sys::futex_wake(target.wait_word);
-            return true;
+            return Was::Asleep;
         }
+        Found::Looking => return Was::Looking,
         Found::Owner(owner) => owner,
     };
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
@@ -68,7 +81,7 @@ pub fn signal(core: &Core, vcpu: usize) -> bool {
         }
         known
     });
-    false
+    Was::Running
 }
 
 /// Sends all vCPUs a non-maskable interrupt.
@@ -78,28 +91,30 @@ pub fn nmi(core: &Core) {
     }
 }
 
-/// Requests an interrupt vector of a vCPU and kicks it. Returns whether the vCPU was halted and had
-/// no such request: one that has not taken the last one waits for its CPU, not for the device.
-fn interrupt(core: &Core, vcpu: usize, vector: u8) -> bool {
+/// Requests an interrupt vector of a vCPU and kicks it. A vCPU that has not taken the last such
+/// request waits for its CPU, not for the device.
+fn interrupt(core: &Core, vcpu: usize, vector: u8) -> Was {
     let bit = 1 << (vector & 63);
     let requests = &core.shared.vcpu(vcpu).irr[usize::from(vector >> 6)];
     let requested = requests.fetch_or(bit, Ordering::SeqCst) & bit != 0;
-    tell(core, vcpu, IRQ) && !requested
+    match tell(core, vcpu, IRQ) {
+        _ if requested => Was::Running,
+        was => was,
+    }
 }
 
 /// Signals a device's interrupt line: delivers the interrupt where the guest routed it, or keeps it
-/// while the line is masked. Returns whether a vCPU gets it that was halted and had taken the last
-/// one.
-pub fn raise(core: &Core, line: usize) -> bool {
+/// while the line is masked. Returns what the vCPU did that gets it.
+pub fn raise(core: &Core, line: usize) -> Was {
     let device = core.shared.device(line);
     let Some(to) = wakeup::raise(&device.route, &device.raised) else {
-        return false;
+        return Was::Running;
     };
     let [vector, place @ ..] = to.to_le_bytes();
     let place = u32::from_le_bytes([place[0], place[1], place[2], 0]);
     // The guest can write any value there, so the layer's checks are repeated.
     if u64::from(vector) < paravane_abi::VECTOR_MIN {
-        return false;
+        return Was::Running;
     }
     if u64::from(place) == ph::PHV_ROUTE_NOTIFIER {
         let lines = &core.shared.header().lines;
@@ -107,14 +122,17 @@ pub fn raise(core: &Core, line: usize) -> bool {
         return interrupt(core, running(core, notifier(core, line)), vector);
     }
     let vcpu = size(place.into());
-    vcpu < core.vcpus && interrupt(core, vcpu, vector)
+    if vcpu >= core.vcpus {
+        return Was::Running;
+    }
+    interrupt(core, vcpu, vector)
 }
 
-/// Whether a vCPU runs or wants to: it is neither halted nor off. The guest can write anything
-/// there.
+/// Whether a vCPU runs or wants to, or looks for an interrupt without a sleep. The guest can write
+/// anything there.
 pub fn runs(core: &Core, vcpu: usize) -> bool {
-    let state = &core.shared.vcpu(vcpu).state;
-    state.is(VcpuState::Running, Ordering::SeqCst)
+    let vcpu = core.shared.vcpu(vcpu);
+    vcpu.state.is(VcpuState::Running, Ordering::SeqCst) || vcpu.polling.load(Ordering::SeqCst) != 0
 }
 
 /// The vCPU that notified a device last. The guest can write any number there.
@@ -173,10 +191,24 @@ mod tests {
         let core = core();
         let device = core.shared.device(3);
         device.route.store(1 << 8 | 0x41, Ordering::SeqCst);
-        assert!(raise(&core, 3));
-        assert!(!raise(&core, 3));
+        assert_eq!(raise(&core, 3), Was::Asleep);
+        assert_eq!(raise(&core, 3), Was::Running);
         core.shared.vcpu(1).irr[1].store(0, Ordering::SeqCst);
-        assert!(raise(&core, 3));
+        assert_eq!(raise(&core, 3), Was::Asleep);
+    }
+
+    #[test]
+    fn a_vcpu_that_looks_by_itself_is_not_woken() {
+        let core = core();
+        let words = core.shared.vcpu(0);
+        words.polling.store(1, Ordering::SeqCst);
+        assert!(runs(&core, 0));
+        assert_eq!(tell(&core, 0, ALARM), Was::Looking);
+        assert_eq!(words.wait_word.load(Ordering::SeqCst), 0);
+        words.polling.store(0, Ordering::SeqCst);
+        assert!(!runs(&core, 0));
+        assert_eq!(tell(&core, 0, ALARM), Was::Asleep);
+        assert_eq!(words.wait_word.load(Ordering::SeqCst), 1);
     }
 
     #[test]
