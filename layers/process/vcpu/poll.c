@@ -63,7 +63,17 @@ static bool others_run(const struct vcpu *v)
 	return one;
 }
 
-/* Does a device's thread look for work on another processor than this vCPU's? */
+/* Does a device signal this vCPU? */
+static bool signals(const struct phv_device *device, const struct vcpu *v)
+{
+	u32 route = READ_ONCE(device->route), place = route >> 8;
+
+	if (place == PHV_ROUTE_NOTIFIER)
+		place = READ_ONCE(device->notifier);
+	return (route & 0xff) && place == v->number;
+}
+
+/* Does a device's thread look for work for this vCPU, on another processor? */
 static bool devices_look(const struct vcpu *v)
 {
 	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]), i, count = shared->s.device_count;
@@ -74,7 +84,7 @@ static bool devices_look(const struct vcpu *v)
 		const struct phv_device *device = device_at(i);
 		u32 looks = READ_ONCE(device->looks);
 
-		if (looks && looks != cpu + 1 && !READ_ONCE(device->sleeping))
+		if (looks && looks != cpu + 1 && !READ_ONCE(device->sleeping) && signals(device, v))
 			return true;
 	}
 	return false;

@@ -110,6 +110,8 @@ impl Looker {
     /// There is another guest, maybe.
     pub fn forget(&mut self) {
         self.looks = Looks::default();
+        self.few = 0;
+        self.tell(false);
     }
 
     /// Looks, and those that found the host's answer.
