@@ -90,6 +90,7 @@ struct vcpu {
 	u32 nmi_on;
 	u32 poll_ns;				/* how long the next look may take; 0: none */
 	u32 poll_pause, poll_backoff;		/* halts without a look, and at the next gap */
+	u32 poll_device_backoff;		/* the same where it waited for a device */
 	u32 poll_looks;
 	bool poll_device;			/* it waits for a device */
 	u64 poll_start, poll_last, poll_lost;	/* ns */

@@ -17,7 +17,7 @@
  * the same way, as long as it does not sleep: it bounds its looks itself.
  *
  * Time between two looks means that something else wants the processor, and has had to wait for it.
- * Then the vCPU sleeps at once for a number of halts, which doubles each time it waits for vCPUs.
+ * Then the vCPU sleeps at once for a number of halts, which doubles each time.
  */
 #include "vcpu/poll.h"
 #include "host/call.h"
@@ -32,9 +32,10 @@
 #define POLL_GAP 20000
 /* Halts without a look after such a gap, at first and at most. */
 #define POLL_PAUSE 64
+#define POLL_PAUSE_MOST 4096
 /* The same where a device was waited for: it moves to this processor if that happens often. */
 #define POLL_PAUSE_DEVICE 2
-#define POLL_PAUSE_MOST 4096
+#define POLL_PAUSE_DEVICE_MOST 64
 /* Looks until the other vCPUs are examined again. */
 #define POLL_EXAMINE 16
 
@@ -150,15 +151,21 @@ void poll_end(struct vcpu *v, bool won)
 	WRITE_ONCE(v->s.polling, 0);
 	/* The thread's time that was no vCPU's: without it less would look stolen than was. */
 	t->unsampled += looked * (shared->s.clock.tsc_hz / 1000000) / 1000;
-	if (v->poll_lost) {
-		if (!v->poll_device)
-			v->poll_backoff = at_most(v->poll_backoff ? v->poll_backoff * 2ULL :
-						  POLL_PAUSE, POLL_PAUSE_MOST);
-		v->poll_pause = v->poll_device ? POLL_PAUSE_DEVICE : v->poll_backoff;
+	if (v->poll_lost && v->poll_device) {
+		v->poll_device_backoff = at_most(v->poll_device_backoff ?
+						 v->poll_device_backoff * 2ULL : POLL_PAUSE_DEVICE,
+						 POLL_PAUSE_DEVICE_MOST);
+		v->poll_pause = v->poll_device_backoff;
+	} else if (v->poll_lost) {
+		v->poll_backoff = at_most(v->poll_backoff ? v->poll_backoff * 2ULL : POLL_PAUSE,
+					  POLL_PAUSE_MOST);
+		v->poll_pause = v->poll_backoff;
 	}
 	if (won) {
 		v->s.polls_won++;
 		v->poll_backoff -= v->poll_backoff / 16;
+		if (!v->poll_lost)
+			v->poll_device_backoff /= 2;
 	} else {
 		v->s.polls_lost++;
 	}
