@@ -245,7 +245,11 @@ fn without_these_heuristics_or_on_one_cpu_no_vcpu_looks_for_a_card() {
     let trips = |machine: &mut Worker| {
         let (_server, port) = Server::start(&machine.folder().join("net"));
         let line = format!("/x/net client 10.0.2.2 {port} trip 2000 >/dev/null");
-        looks(machine, &line)
+        let before = sum(&machine.stat(), "interrupts");
+        let looks = looks(machine, &line);
+        // There was something to look for.
+        assert!(sum(&machine.stat(), "interrupts") - before > 1000);
+        looks
     };
     for without in ["halt-polls", "card-looks"] {
         let mut machine = machine_without("venet,loopback", &[without]);

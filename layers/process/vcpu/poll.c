@@ -64,6 +64,17 @@ static bool others_run(const struct vcpu *v)
 	return one;
 }
 
+/* Does another vCPU run, or wait, on this one's processor? */
+static bool shares(const struct vcpu *v, u32 cpu)
+{
+	u32 i, count = shared->s.vcpu_count;
+
+	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++)
+		if (i != v->number && READ_ONCE(shared->s.vcpu_cpu[i]) == cpu && runs(vcpu_at(i)))
+			return true;
+	return false;
+}
+
 /* Does a device signal this vCPU? */
 static bool signals(const struct phv_device *device, const struct vcpu *v)
 {
@@ -79,7 +90,7 @@ static bool devices_look(const struct vcpu *v)
 {
 	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]), i, count = shared->s.device_count;
 
-	if (cpu == 0xffffffff)
+	if (cpu == 0xffffffff || shares(v, cpu))
 		return false;
 	for (i = 0; i < count && i < PHV_MAX_DEVICES; i++) {
 		const struct phv_device *device = device_at(i);
@@ -97,6 +108,24 @@ static bool others_may(const struct vcpu *v)
 	return devices_look(v) || (v->poll_ns && others_run(v));
 }
 
+/*
+ * A program of the host that answers the device may have been woken on this processor. False: the
+ * processor was away for long.
+ */
+static bool give_way(struct vcpu *v, u64 before)
+{
+	u64 away;
+
+	host0(sched_yield);
+	v->poll_last = now_ns();
+	away = v->poll_last - before;
+	if (away > POLL_GAP)
+		v->poll_lost += away;
+	else
+		v->poll_away += away;
+	return away <= POLL_GAP;
+}
+
 bool poll_begin(struct vcpu *v)
 {
 	if (shared->s.flags & PHV_FLAG_NO_POLLS)
@@ -110,8 +139,9 @@ bool poll_begin(struct vcpu *v)
 	v->poll_start = now_ns();
 	v->poll_last = v->poll_start;
 	v->poll_lost = 0;
+	v->poll_away = 0;
 	v->poll_looks = 0;
-	v->poll_device = devices_look(v);
+	v->poll_device = !(v->poll_ns && others_run(v));
 	WRITE_ONCE(v->s.polling, 1);
 	return true;
 }
@@ -132,9 +162,9 @@ bool poll_on(struct vcpu *v)
 		return false;
 	if (++v->poll_looks % POLL_EXAMINE)
 		return true;
-	/* A program of the host that answers the device may have been woken on this processor. */
-	if (v->poll_device)
-		host0(sched_yield);
+	/* What comes meanwhile must not hide that it took long. */
+	if (v->poll_device && !give_way(v, now))
+		return false;
 	return others_may(v);
 }
 
@@ -146,7 +176,7 @@ static u32 at_most(u64 value, u32 most)
 void poll_end(struct vcpu *v, bool won)
 {
 	struct thread *t = thread_of(v);
-	u64 looked = v->poll_last - v->poll_start - v->poll_lost;
+	u64 looked = v->poll_last - v->poll_start - v->poll_lost - v->poll_away;
 
 	WRITE_ONCE(v->s.polling, 0);
 	/* The thread's time that was no vCPU's: without it less would look stolen than was. */

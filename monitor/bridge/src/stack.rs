@@ -14,7 +14,8 @@
 //! | the bridge waits again | bridge | 2: `epoll_ctl`, `futex` |
 //!
 //! The interrupt enters the guest's kernel without a signal, since the vCPU was halted. Both
-//! threads are on one CPU then (`device_place.rs`), so each wake-up is a switch of threads.
+//! threads are on one CPU then (`device_place.rs`), so each wake-up is a switch of threads. A vCPU
+//! that looks for the interrupt itself (`vcpu/poll.c`) is not woken, and is on another CPU.
 //!
 //! virtio-net's thread sleeps while the program works. Its file wakes the thread that waits for all
 //! files, and that wakes the card's: two switches of threads more. Here the bridge looks by itself

@@ -140,11 +140,12 @@ impl Tap {
             let Some(frame) = self.port.take()? else {
                 return Ok(taken);
             };
-            self.weights[0] = self.weights[0].saturating_add(weight(&frame));
+            let weight = weight(&frame);
             let header = Header::of_flags(self.port.flags(), self.port.caps);
             let sent = link.send_parts(&header.bytes(), &frame);
             match sent {
                 Ok(true) => {
+                    self.weights[0] = self.weights[0].saturating_add(weight);
                     self.port.passed(frame);
                     self.port.set_link(!link.down);
                 }

@@ -264,8 +264,10 @@ impl Line for VcpuLine {
 
     fn looks(&self, on: bool) {
         // The thread may have moved since the last time.
-        let cpu = u32::try_from(sched_getcpu()).ok();
-        let looks = cpu.filter(|_| on).map_or(0, |cpu| cpu + 1);
+        let cpu = on
+            .then(sched_getcpu)
+            .and_then(|cpu| u32::try_from(cpu).ok());
+        let looks = cpu.map_or(0, |cpu| cpu + 1);
         let device = self.core.shared.device(self.number);
         // The vCPU reads it over and over.
         if device.looks.load(Ordering::Relaxed) != looks {

@@ -12,7 +12,9 @@
 
 use super::core::Core;
 use super::kick::{self, Was};
+use paravane_abi::process::area::VcpuState;
 use paravane_wakeup::atomic::{AtomicBool, AtomicU32, Ordering};
+use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Interrupts from one decision to the next: a host call pays off over this many.
@@ -128,7 +130,7 @@ impl Trials {
     }
 
     /// The CPUs to use, now that the vCPU on `cpu` waits like this. `apart`: the thread looks for
-    /// work, and has other CPUs.
+    /// work, and has other CPUs, of which no vCPU uses one at least.
     fn next(&mut self, now: Cpus, waits: Waits, cpu: Option<u32>, apart: bool) -> Cpus {
         let Some(cpu) = cpu.filter(|&cpu| cpu != u32::MAX) else {
             return match waits {
@@ -138,16 +140,24 @@ impl Trials {
         };
         let away = Cpus::AllBut(cpu);
         match waits {
-            Waits::Looking => {
+            Waits::Looking if apart => {
                 (self.failed, self.next) = (0, self.next / 2);
                 away
             }
+            // The host knows best what is least in the way.
+            Waits::Looking => Cpus::All,
             Waits::Asleep if now == away && apart && self.go_on() => away,
             Waits::Asleep if now != away && apart && self.take() => away,
             Waits::Asleep => Cpus::Only(cpu),
-            Waits::Sometimes => now,
+            Waits::Sometimes => {
+                self.failed = 0;
+                now
+            }
             // Without a trial it stays where the host put it, which may be the vCPU's CPU.
-            Waits::Rarely if apart && (now == away || self.take()) => away,
+            Waits::Rarely if apart && (now == away || self.take()) => {
+                self.failed = 0;
+                away
+            }
             Waits::Rarely => Cpus::All,
         }
     }
@@ -159,6 +169,8 @@ pub struct Place {
     /// The CPUs that it may use if it is not pinned; `None` if the host does not tell.
     allowed: Option<CpuSet>,
     now: Cpus,
+    /// What the host was told last; `None` if the thread is not pinned.
+    set: Option<CpuSet>,
     trials: Trials,
     /// Rounds since the last decision.
     rounds: u32,
@@ -170,6 +182,7 @@ impl Place {
         Place {
             allowed: sched_getaffinity(None).ok(),
             now: Cpus::All,
+            set: None,
             trials: Trials::default(),
             rounds: 0,
         }
@@ -183,8 +196,10 @@ impl Place {
         let Some(waits) = self.decide(interrupts) else {
             return;
         };
-        let cpu = core.cpus.of(kick::notifier(core, number));
-        let apart = interrupts.looks.load(Ordering::Relaxed) && self.has_others(cpu);
+        let vcpu = kick::notifier(core, number);
+        let cpu = core.cpus.of(vcpu);
+        let apart =
+            interrupts.looks.load(Ordering::Relaxed) && self.has_others(cpu, &used(core, vcpu));
         let wanted = self.trials.next(self.now, waits, cpu, apart);
         if wanted != self.now {
             self.pin(wanted);
@@ -202,34 +217,50 @@ impl Place {
         waits.or((long && self.now != Cpus::All).then_some(Waits::Rarely))
     }
 
-    /// Whether the thread may use another CPU than this one.
-    fn has_others(&self, cpu: Option<u32>) -> bool {
-        let Some((allowed, cpu)) = self.allowed.as_ref().zip(cpu.and_then(number)) else {
+    /// The CPUs that the thread may use: also the user has not taken them from the process, whose
+    /// first thread is never pinned. That of this thread alone may be what it was pinned to.
+    fn may_use(&self) -> Option<CpuSet> {
+        let (mut allowed, leader) = (self.allowed?, getpid());
+        let process = sched_getaffinity(Some(leader)).unwrap_or(allowed);
+        for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| !process.is_set(cpu)) {
+            allowed.unset(cpu);
+        }
+        Some(allowed)
+    }
+
+    /// Whether the thread may use another CPU than this one and those that are `used`.
+    fn has_others(&self, cpu: Option<u32>, used: &[u32]) -> bool {
+        let Some((mut free, cpu)) = self.may_use().zip(cpu.and_then(number)) else {
             return false;
         };
-        allowed.count() > u32::from(allowed.is_set(cpu))
+        free.unset(cpu);
+        for cpu in used.iter().copied().filter_map(number) {
+            free.unset(cpu);
+        }
+        free.count() > 0
     }
 
     fn pin(&mut self, wanted: Cpus) {
         // Not what this thread was pinned to: the user has given it other CPUs, which stay.
         if let Some(now) = sched_getaffinity(None)
             .ok()
-            .filter(|now| !self.is_ours(now))
+            .filter(|now| self.set != Some(*now))
         {
-            (self.allowed, self.now) = (Some(now), Cpus::All);
+            (self.allowed, self.now, self.set) = (Some(now), Cpus::All, None);
         }
-        let Some(set) = self.set(wanted) else {
+        let Some(set) = self.cpus(wanted) else {
             return;
         };
         // Fails if the CPU has just been taken away. The thread then stays where it is.
         if sched_setaffinity(None, &set).is_ok() {
             self.now = wanted;
+            self.set = (wanted != Cpus::All).then_some(set);
         }
     }
 
     /// The CPUs of the host; `None` if the thread may not use them.
-    fn set(&self, cpus: Cpus) -> Option<CpuSet> {
-        let allowed = self.allowed?;
+    fn cpus(&self, cpus: Cpus) -> Option<CpuSet> {
+        let allowed = self.may_use()?;
         let set = match cpus {
             Cpus::All => allowed,
             // vCPUs are allowed on CPUs that were taken away or given since this thread started.
@@ -247,11 +278,18 @@ impl Place {
         };
         (set.count() > 0).then_some(set)
     }
+}
 
-    /// Whether these CPUs are what the last call of [`Place::pin`] has set.
-    fn is_ours(&self, now: &CpuSet) -> bool {
-        self.now != Cpus::All && self.set(self.now).is_some_and(|set| set == *now)
-    }
+/// The CPUs of the vCPUs that run, but for this one.
+fn used(core: &Core, vcpu: usize) -> Vec<u32> {
+    let runs = |other: usize| {
+        let state = &core.shared.vcpu(other).state;
+        other != vcpu && state.is(VcpuState::Running, Ordering::SeqCst)
+    };
+    let cpus = core.cpus.all().into_iter().enumerate();
+    cpus.filter(|&(other, _)| runs(other))
+        .map(|(_, cpu)| cpu)
+        .collect()
 }
 
 /// A CPU as an index of a set.
@@ -335,6 +373,7 @@ mod tests {
             (Waits::Asleep, true, apart),
             (Waits::Rarely, false, Cpus::All),
             (Waits::Asleep, false, Cpus::Only(3)),
+            (Waits::Looking, false, Cpus::All),
         ] {
             assert_eq!(trials.next(apart, waits, Some(3), looks), expected);
         }
@@ -386,10 +425,10 @@ mod tests {
         let mut narrow = CpuSet::new();
         narrow.set(last);
         sched_setaffinity(None, &narrow).unwrap();
-        for cpus in [Cpus::All, only(first), Cpus::AllBut(0)] {
+        let but = |cpu: usize| Cpus::AllBut(u32::try_from(cpu).unwrap());
+        for cpus in [Cpus::All, only(first), but(first), but(last)] {
             place.pin(cpus);
-            let now = sched_getaffinity(None).unwrap();
-            assert!(now == narrow || (first == 0 && cpus == Cpus::AllBut(0)));
+            assert!(sched_getaffinity(None).unwrap() == narrow, "{cpus:?}");
         }
     }
 
@@ -412,7 +451,12 @@ mod tests {
             place.pin(cpus);
             assert_eq!(sched_getaffinity(None).unwrap().count(), expected);
         }
-        assert_eq!(place.has_others(Some(cpu)), count > 1);
+        assert_eq!(place.has_others(Some(cpu), &[]), count > 1);
+        let all: Vec<u32> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| before.is_set(cpu))
+            .map(|cpu| u32::try_from(cpu).unwrap())
+            .collect();
+        assert!(!place.has_others(Some(cpu), &all), "vCPUs use them");
         place.pin(Cpus::All);
         assert!(sched_getaffinity(None).unwrap() == before);
     }
