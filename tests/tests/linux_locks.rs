@@ -115,16 +115,6 @@ fn waits_can_be_turned_off_and_on() {
     assert_eq!(rest, "N\nY\nrefused\n");
 }
 
-/// Locks that do not wait are queued, as on a processor: the layer has better means where vCPUs
-/// lose their processors than the unfair locks that Linux takes in a guest.
-#[test]
-fn locks_that_spin_are_queued() {
-    for append in ["", "nopvspin"] {
-        let key = gdb(append, &["print *(int *)&virt_spin_lock_key"]);
-        assert!(key.contains("$1 = 0\n"), "{append}: {key}");
-    }
-}
-
 /// The functions that take and release a lock.
 const PAIR: [&str; 4] = [
     "_raw_spin_lock",
@@ -133,8 +123,9 @@ const PAIR: [&str; 4] = [
     "_raw_spin_unlock_irq",
 ];
 
-/// What gdb prints for commands in a kernel that has patched its sites.
-fn gdb(append: &str, commands: &[&str]) -> String {
+/// The instructions of `PAIR` in a kernel that has patched its sites: a line for each with its
+/// bytes. Calls have none: that of the slow path, which is taken by contended locks, differs.
+fn instructions(append: &str) -> Vec<String> {
     let mut machine = vm::command(["--cpus", "2", "--append", append, "--gdb", ":0"])
         .args(["--", "sync"])
         .stderr(Stdio::piped())
@@ -151,26 +142,18 @@ fn gdb(append: &str, commands: &[&str]) -> String {
         gdb.args(["-ex", command]);
     }
     gdb.args(["-ex", "break __x64_sys_sync", "-ex", "continue"]);
-    for command in commands {
-        gdb.args(["-ex", command]);
+    for function in PAIR {
+        gdb.args(["-ex", &format!("disassemble /r {function}")]);
     }
     let run = program::finish(gdb.args(["-ex", "kill"]).stdin(Stdio::null()));
-    run.stdout
-}
-
-/// The instructions of `PAIR`: a line for each with its bytes. Calls have none: that of the slow
-/// path, which is taken by contended locks, differs.
-fn instructions(append: &str) -> Vec<String> {
-    let commands = PAIR.map(|function| format!("disassemble /r {function}"));
-    let text = gdb(append, &commands.each_ref().map(String::as_str));
     // 0x... <+4>: TAB bytes TAB instruction
-    let lines = text.lines().filter_map(|line| line.split_once(" <+"));
+    let lines = run.stdout.lines().filter_map(|line| line.split_once(" <+"));
     let lines = lines.map(|(_, rest)| match rest.split_once("\tcall") {
         Some((bytes, _)) => format!("{} call", bytes.split('\t').next().unwrap()),
         None => rest.split('<').next().unwrap().trim_end().to_string(),
     });
     let lines: Vec<String> = lines.collect();
-    assert!(lines.len() > 4 * PAIR.len(), "{text}");
+    assert!(lines.len() > 4 * PAIR.len(), "{run:?}");
     lines
 }
 
