@@ -228,7 +228,7 @@ fn a_vcpu_and_its_card_look_for_each_other() {
         }
     });
     assert!(wins);
-    // Nothing comes, and nobody looks for it.
+    // Nothing comes, and the vCPU does not look for it.
     std::thread::sleep(Duration::from_secs(1));
     let [won, lost] = looks(&mut machine, "sleep 3");
     println!("idle: {won} looks won, {lost} in vain");

@@ -24,7 +24,7 @@
  *	flush elsewhere		proc.flush_wanted	proc.loaded	proc.loaded
  *
  * A halted vCPU that looks for work before it sleeps (vcpu/poll.c) has set `polling`, too, and
- * those who read that do not ring. It takes `polling` back before S2.
+ * senders that read it do not ring. It takes `polling` back before S2.
  *
  * The doorbell needs no announcement: its futex word counts the rings, and the sleeper reads it
  * before it looks for work.

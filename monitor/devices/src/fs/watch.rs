@@ -84,7 +84,7 @@ pub struct Watch {
     spares: AtomicBool,
     /// The guest takes such messages.
     active: AtomicBool,
-    /// Counts the looks at changes that are nobody knows where.
+    /// Counts the looks at changes in folders that the host did not name.
     nowhere: AtomicU32,
     /// The user has been told that not all folders are watched.
     told: AtomicBool,

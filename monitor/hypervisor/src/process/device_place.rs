@@ -190,8 +190,8 @@ impl Place {
 
     /// Pins or releases the calling thread, the thread of device `number`, if it is time to.
     ///
-    /// To be called once in each round of work. Costs two host calls if something changes, at most
-    /// once in [`WINDOW`] interrupts or [`ROUNDS`] rounds.
+    /// To be called once in each round of work. At most once in [`WINDOW`] interrupts or [`ROUNDS`]
+    /// rounds it costs host calls: three if something changes, and one while the thread looks.
     pub fn follow(&mut self, core: &Core, number: usize, interrupts: &Interrupts) {
         let Some(waits) = self.decide(interrupts) else {
             return;
@@ -217,8 +217,8 @@ impl Place {
         waits.or((long && self.now != Cpus::All).then_some(Waits::Rarely))
     }
 
-    /// The CPUs that the thread may use: also the user has not taken them from the process, whose
-    /// first thread is never pinned. That of this thread alone may be what it was pinned to.
+    /// The CPUs that the thread may use. The user may have taken some away from the whole process
+    /// while this thread was pinned. The process's first thread is never pinned, and shows that.
     fn may_use(&self) -> Option<CpuSet> {
         let (mut allowed, leader) = (self.allowed?, getpid());
         let process = sched_getaffinity(Some(leader)).unwrap_or(allowed);

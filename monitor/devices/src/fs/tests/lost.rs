@@ -82,8 +82,8 @@ fn what_is_lost_is_said_to_be_lost() {
     assert!(matches!(watched.changes()[..], [Change::Contents(_)]));
 }
 
-/// The guest may have so many files open that no descriptor is left for a look at what a change is
-/// of.
+/// The guest may have many files open, so that the monitor has no descriptor left to look up what
+/// has changed.
 #[test]
 fn a_change_of_a_file_that_cannot_be_looked_up_is_told() {
     let watched = Watched::new();
@@ -117,7 +117,7 @@ fn a_change_of_a_file_that_cannot_be_looked_up_is_told() {
 /// A file system that gives no handle for a folder: anything may have changed. If that goes on, the
 /// guest would keep nothing, and it is better to watch nothing.
 #[test]
-fn a_change_that_is_nobody_knows_where_is_told() {
+fn a_change_of_unknown_place_is_told() {
     let watched = Watched::new();
     let outside = Serving::outside(watched.serving.index);
     let fs = &watched.serving.fs;
@@ -142,7 +142,7 @@ fn a_change_that_is_nobody_knows_where_is_told() {
         told(Some(Key::Watch(77)), ReadFlags::MODIFY, false).unwrap();
     }
     assert_eq!(watched.changes(), [Change::All]);
-    // Also what this process has done: for whom, nobody knows.
+    // Also a change by this process, which may be for another machine.
     for _ in 1..NOWHERE {
         told(None, ReadFlags::MODIFY, true).unwrap();
         assert_eq!(watched.changes(), [Change::All]);

@@ -29,7 +29,7 @@ pub struct Look<'a> {
     moved: Option<u32>,
     /// The number of events.
     pub events: usize,
-    /// Something has changed that is nobody knows where.
+    /// Something has changed in a folder that the host did not name.
     pub nowhere: bool,
 }
 
