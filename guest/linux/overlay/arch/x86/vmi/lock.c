@@ -64,8 +64,8 @@ static unsigned int bucket(u64 ns)
 }
 
 /*
- * A lock that others hold for a short time mostly comes before the queue could be joined. Whoever
- * is in the queue goes first.
+ * A lock that is held for a short time mostly comes before this vCPU could join the queue. The
+ * vCPUs in the queue go first.
  */
 static bool lock_comes_soon(struct qspinlock *lock)
 {
@@ -238,7 +238,7 @@ void __init vmi_init_locks(void)
 	/* Each is an answer to a question that the others leave open. */
 	if (!vmi.lock_wait || !vmi.lock_kick || !vmi.lock_preempted)
 		return;
-	/* Linux has unfair locks in a guest without paravirtual ones. Here all are queued. */
+	/* Linux takes unfair locks where cpuid shows a hypervisor. Here all are queued. */
 	static_branch_disable(&virt_spin_lock_key);
 	if (nopvspin) {
 		pr_info("VMI: locks spin: \"nopvspin\"\n");
