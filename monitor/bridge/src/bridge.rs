@@ -4,6 +4,7 @@
 use crate::card::word;
 use crate::command::{self, Command, event, status};
 use crate::disk::Attached;
+use crate::interrupts::{Interrupt, Interrupts};
 use crate::join::Joiner;
 use crate::looks::Way;
 use crate::memory::{Guest, Range};
@@ -16,8 +17,8 @@ use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::{Line, Machine, OwnDevice, Page, Waker};
 use paravane_vbus::{
-    ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Notify,
-    Vbus, limits,
+    ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Vbus,
+    limits,
 };
 use paravane_vbus_shm::layout::{self, Bridge as Registers};
 use paravane_vbus_shm::memory::size;
@@ -75,6 +76,7 @@ pub struct Bridge {
     far: Option<(Waker, Joiner)>,
     member: Option<MemberId>,
     slots: [Option<Slot>; CONNECTIONS],
+    interrupts: Interrupts,
     events: u32,
     host: Option<Host>,
 }
@@ -84,17 +86,6 @@ impl fmt::Debug for Bridge {
         f.debug_struct("Bridge")
             .field("vbus", &self.vbus)
             .finish_non_exhaustive()
-    }
-}
-
-struct Interrupt(Arc<dyn Line>);
-
-impl Notify for Interrupt {
-    fn notify(&self) {
-        if planted::is(Fault::NoInterrupts) {
-            return;
-        }
-        self.0.raise();
     }
 }
 
@@ -119,6 +110,7 @@ impl Bridge {
             far: None,
             member: None,
             slots: [None; CONNECTIONS],
+            interrupts: Interrupts::default(),
             events: 0,
             host: None,
         })
@@ -182,6 +174,7 @@ impl Bridge {
             command::CLOSE => {
                 let slot = self.slot(command)?;
                 self.slots[command.connection as usize] = None;
+                self.interrupts.end(command.connection);
                 // It may have ended before.
                 let _ = self.vbus.close(member, slot.id);
                 Ok(())
@@ -191,6 +184,16 @@ impl Bridge {
             command::EVENT => {
                 self.event(member, command);
                 Ok(())
+            }
+            command::INTERRUPT => {
+                if self.slot(command)?.ended {
+                    return Err(Error::new(Kind::NotFound, "the connection has ended"));
+                }
+                let Command {
+                    connection, queue, ..
+                } = *command;
+                let wanted = (command.apic, command.number);
+                self.interrupts.set(connection, queue, wanted)
             }
             _ => Err(Error::new(Kind::NotFound, "there is no such command")),
         }
@@ -202,6 +205,7 @@ impl Bridge {
             return Ok(());
         }
         self.slots = [None; CONNECTIONS];
+        self.interrupts.end_all();
         if let Some(member) = self.member.take() {
             self.vbus.leave(member);
         }
@@ -265,19 +269,17 @@ impl Bridge {
         let missing = || Error::new(Kind::Invalid, "the queue is not in memory");
         let range = Range::new(&guest.0, command.data, len).ok_or_else(missing)?;
         let memory = Arc::new(guest.clone());
-        let interrupt = Arc::new(Interrupt(Arc::clone(&host.line)));
+        let interrupt = Interrupt::new(&host.line);
+        let notify = Arc::clone(&interrupt);
         self.vbus.share(member, slot.id, command.queue, |role| {
             let whole = 0..len as u64;
-            let queue = Endpoint::open(
-                Arc::new(range),
-                whole,
-                command.number,
-                role,
-                memory,
-                interrupt,
-            );
+            let queue =
+                Endpoint::open(Arc::new(range), whole, command.number, role, memory, notify);
             queue.map_err(|why| Error::new(Kind::Broken, why.to_string()))
-        })
+        })?;
+        self.interrupts
+            .add(command.connection, command.queue, interrupt);
+        Ok(())
     }
 
     fn call(
@@ -374,6 +376,10 @@ impl OwnDevice for Bridge {
             counters,
         } = machine;
         let numbers = [
+            (
+                offset_of!(Registers, features),
+                layout::VBUS_FEATURE_INTERRUPT,
+            ),
             (offset_of!(Registers, version), layout::VBUS_BRIDGE_VERSION),
             (offset_of!(Registers, magic), layout::VBUS_BRIDGE_MAGIC),
         ];

@@ -19,6 +19,8 @@ const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS_MAX);
 /// The event queue. Pairs have the queues around it.
 const EVENTS: u32 = word(layout::VBUS_ETHERNET_EVENTS);
 const ALL: u32 = 2 * PAIRS + 1;
+// A bit for each.
+const _: () = assert!(ALL <= 32);
 
 /// Whether the guest sends by a queue of this number: 1, and the even ones after the event queue.
 const fn transmits(queue: u32) -> bool {
@@ -418,15 +420,26 @@ impl Port {
         Ok(())
     }
 
-    /// Tells the guest of what was passed on: one interrupt, after which it looks at all queues.
+    /// Tells the guest of what was passed on: one interrupt for all queues that have the same one.
     pub fn signal(&mut self) {
-        let mut due = None;
-        for queue in self.all() {
-            if queue.inject() {
-                due = Some(&*queue);
-            }
+        let mut due = 0u32;
+        for (number, queue) in self.all().enumerate() {
+            due |= u32::from(queue.inject()) << number;
         }
-        if let Some(queue) = due {
+        if due == 0 {
+            return;
+        }
+        // Only now: the guest may look at once.
+        let (mut told, mut count) = ([0; ALL as usize], 0);
+        for (number, queue) in self.all().enumerate() {
+            let group = queue.group();
+            if due >> number & 1 == 0 || told.iter().take(count).any(|&other| other == group) {
+                continue;
+            }
+            if let Some(place) = told.get_mut(count) {
+                *place = group;
+            }
+            count += 1;
             queue.notify();
         }
     }

@@ -18,6 +18,7 @@ pub const CALL: u32 = word(layout::VBUS_COMMAND_CALL);
 pub const START: u32 = word(layout::VBUS_COMMAND_START);
 pub const INTERFACE: u32 = word(layout::VBUS_COMMAND_INTERFACE);
 pub const EVENT: u32 = word(layout::VBUS_COMMAND_EVENT);
+pub const INTERRUPT: u32 = word(layout::VBUS_COMMAND_INTERRUPT);
 
 /// A copy of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub struct Command {
     pub number: u32,
     pub data: u64,
     pub length: u32,
+    pub apic: u32,
 }
 
 impl Command {
@@ -55,6 +57,7 @@ impl Command {
             number: word(offset_of!(Layout, number))?,
             data: u64::from(high) << 32 | u64::from(low),
             length: word(offset_of!(Layout, length))?,
+            apic: word(offset_of!(Layout, apic))?,
         })
     }
 

@@ -169,7 +169,7 @@ pub fn address(input: &mut Input<'_>) -> u64 {
 pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
     match kind % 10 {
         0 | 1 => {
-            let ask = Ask {
+            let mut ask = Ask {
                 interface: u32::from(input.u8() % 4),
                 connection: input.pick(&[0, 0, 0, 1, 15, 16, u32::MAX]),
                 queue: u32::from(input.u8() % 6),
@@ -180,8 +180,14 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
                 },
                 data: address(input),
                 length: input.pick(&[0, 6, 8, 1024, 1025, u32::MAX]),
+                ..Ask::default()
             };
-            guest.ask(u64::from(input.u8() % 9), ask);
+            let command = u64::from(input.u8() % 9);
+            if command == layout::VBUS_COMMAND_INTERRUPT {
+                ask.number = input.pick(&[0, 31, 32, 0x41, 255, 256, u32::MAX]);
+                ask.apic = input.pick(&[0, 0, 1, 2, u32::MAX]);
+            }
+            guest.ask(command, ask);
         }
         2 => guest.store(match input.u8() % 3 {
             0 => input.u64() & !BITS,

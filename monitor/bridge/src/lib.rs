@@ -30,6 +30,7 @@ mod flow;
 mod fuzz;
 #[cfg(test)]
 mod fuzz_disk;
+mod interrupts;
 mod join;
 mod looks;
 mod make;

@@ -92,6 +92,80 @@ fn a_pair_that_stands_still_is_looked_at_in_time() {
     assert!(woken.is_ok(), "nothing wakes the bridge");
 }
 
+/// Posts buffers for a pair, and waits for both of its queues.
+fn wait(guest: &mut Guest, pair: usize) {
+    guest.switch_to(pair);
+    guest.post(4, 2048);
+    for ring in [guest.rx.as_ref().unwrap(), guest.tx.as_ref().unwrap()] {
+        let _ = ring.here.rest();
+    }
+}
+
+#[test]
+fn each_pair_has_the_interrupt_that_the_guest_chose() {
+    let mut guest = guest();
+    guest.up_pairs(0, 3);
+    for pair in 0..3 {
+        wait(&mut guest, pair);
+    }
+    guest.work(1);
+    guest.interrupts();
+    // The queues of pair 1 have one interrupt, those of pair 2 two, those of pair 0 the line.
+    for (queue, apic, vector) in [(3, 1, 0x41), (4, 1, 0x41), (5, 0, 0x42), (6, 1, 0x43)] {
+        assert_eq!(guest.choose(queue, apic, vector), 0);
+    }
+    let expected = [
+        (1, vec![]),
+        (0, vec![(1, 0x41)]),
+        (0, vec![(0, 0x42), (1, 0x43)]),
+    ];
+    for (pair, expected) in expected.into_iter().enumerate() {
+        guest.switch_to(pair);
+        guest.send(&[(&query(), 0)]);
+        guest.work(1);
+        assert!(answered(&mut guest, pair));
+        assert_eq!(guest.interrupts(), expected, "{pair}");
+        wait(&mut guest, pair);
+    }
+    // All pairs in one round: each is told once.
+    for pair in 0..3 {
+        guest.switch_to(pair);
+        guest.send(&[(&query(), 0)]);
+    }
+    guest.work(1);
+    let (line, mut own) = guest.interrupts();
+    own.sort_unstable();
+    assert_eq!((line, own), (1, vec![(0, 0x42), (1, 0x41), (1, 0x43)]));
+}
+
+#[test]
+fn an_interrupt_ends_with_its_connection() {
+    let mut guest = guest();
+    for end in [layout::VBUS_COMMAND_CLOSE, layout::VBUS_COMMAND_START] {
+        guest.up_pairs(0, 1);
+        assert_eq!(guest.choose(0, 1, 0x41), 0);
+        assert_eq!(guest.choose(2, 0, 0x42), 0);
+        assert_eq!(guest.choose(3, 0, 0x42), layout::VBUS_ERROR_NOT_FOUND);
+        assert_eq!(guest.ask(end, Ask::default()).status, 0);
+        assert_ne!(guest.choose(0, 1, 0x41), 0);
+        guest.up_pairs(0, 1);
+        wait(&mut guest, 0);
+        guest.work(1);
+        guest.interrupts();
+        guest.send(&[(&query(), 0)]);
+        guest.work(1);
+        assert_eq!(guest.interrupts(), (1, vec![]));
+    }
+    // So does one that the other side has ended, before the guest closes it, too.
+    let second = RINGS + 0x1000 + 448 + 32;
+    let at = vm_memory::GuestAddress(second + 28);
+    vm_memory::Bytes::write_obj(&*guest.memory, 7_u32, at).unwrap();
+    guest.work(1);
+    let closed = guest.ask(layout::VBUS_COMMAND_EVENT, Ask::default());
+    assert_eq!(u64::from(closed.number), layout::VBUS_EVENT_CLOSED);
+    assert_eq!(guest.choose(0, 1, 0x41), layout::VBUS_ERROR_NOT_FOUND);
+}
+
 #[test]
 fn a_card_tells_how_its_link_is() {
     let mut guest = guest();

@@ -20,6 +20,16 @@ pub enum Fault {
     NoEvents = 6,
     /// A new driver has the connections of the last one.
     KeepsConnections = 7,
+    /// Queues have the line only.
+    OnlyLine = 8,
+    /// An interrupt of a queue's own stays where it was at first.
+    InterruptStays = 9,
+    /// A vector or vCPU that does not exist is not refused.
+    TakesAnyVector = 10,
+    /// All queues have the interrupt that was chosen last for one of them.
+    OneInterrupt = 11,
+    /// A connection has the interrupts of the last one with its number.
+    KeepsInterrupts = 12,
 }
 
 #[cfg(feature = "test-hooks")]
@@ -30,7 +40,7 @@ mod hooks {
     static PLANTED: AtomicU32 = AtomicU32::new(0);
 
     /// All mistakes, by their names.
-    const ALL: [(&str, Fault); 7] = [
+    const ALL: [(&str, Fault); 12] = [
         ("lists-less", Fault::ListsLess),
         ("cuts-arguments", Fault::CutsArguments),
         ("wrong-byte", Fault::WrongByte),
@@ -38,6 +48,11 @@ mod hooks {
         ("no-interrupts", Fault::NoInterrupts),
         ("no-events", Fault::NoEvents),
         ("keeps-connections", Fault::KeepsConnections),
+        ("only-line", Fault::OnlyLine),
+        ("interrupt-stays", Fault::InterruptStays),
+        ("takes-any-vector", Fault::TakesAnyVector),
+        ("one-interrupt", Fault::OneInterrupt),
+        ("keeps-interrupts", Fault::KeepsInterrupts),
     ];
 
     /// Plants the mistake of this name in all buses of the process. False: there is none.

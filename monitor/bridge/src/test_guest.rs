@@ -5,7 +5,8 @@ use crate::Bridge;
 use crate::card::word;
 use paravane_devices::counters::Counters;
 use paravane_devices::{
-    Area, Interrupt, Line, Machine, Memory, OwnDevice, Page, Reactor, Wake, Waker,
+    Area, Interrupt, Line, Machine, Memory, Message, NoMessage, OwnDevice, Page, Reactor, Wake,
+    Waker,
 };
 use paravane_vbus_shm::layout::{self, Bridge as Registers, Command};
 use paravane_vbus_shm::memory::{Queue, size};
@@ -14,8 +15,8 @@ use paravane_vbus_shm::ring::Role;
 use paravane_vbus_shm::signal::Side;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap};
 
 /// Bytes of guest memory.
@@ -31,9 +32,15 @@ pub const COUNT: u32 = 16;
 const PLACES: u64 = 128;
 const _: () = assert!(PLACES > COUNT as u64);
 
-/// Counts interrupts.
+/// vCPUs of the guest.
+const VCPUS: usize = 2;
+
+/// Counts interrupts of the line, and notes those of the guest's choice.
 #[derive(Default)]
-pub struct Count(pub AtomicU32);
+pub struct Count {
+    pub raised: AtomicU32,
+    pub sent: Mutex<Vec<Message>>,
+}
 
 impl Interrupt for Count {
     fn used(&self) {}
@@ -42,7 +49,16 @@ impl Interrupt for Count {
 
 impl Line for Count {
     fn raise(&self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.raised.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn message(&self, apic: u32, vector: u32) -> Result<Message, NoMessage> {
+        Message::new(apic, vector, VCPUS)
+    }
+
+    fn send(&self, message: Message) {
+        assert!(message.vcpu() < VCPUS as u32 && message.vector() >= 32);
+        self.sent.lock().unwrap().push(message);
     }
 }
 
@@ -138,6 +154,7 @@ pub struct Ask {
     pub number: u32,
     pub data: u64,
     pub length: u32,
+    pub apic: u32,
 }
 
 impl Guest {
@@ -187,6 +204,7 @@ impl Guest {
         self.put(offset_of!(Command, queue), ask.queue);
         self.put(offset_of!(Command, number), ask.number);
         self.put(offset_of!(Command, length), ask.length);
+        self.put(offset_of!(Command, apic), ask.apic);
         let at = GuestAddress(COMMAND + offset_of!(Command, data) as u64);
         self.memory.write_obj(ask.data, at).unwrap();
         self.store(COMMAND);
@@ -317,6 +335,25 @@ impl Guest {
         self.others[self.pair] = [self.rx.take(), self.tx.take()];
         [self.rx, self.tx] = std::mem::take(&mut self.others[pair]);
         self.pair = pair;
+    }
+
+    /// Gives a queue a vector of a vCPU. Returns the status.
+    pub fn choose(&mut self, queue: u32, apic: u32, vector: u32) -> u64 {
+        let ask = Ask {
+            queue,
+            number: vector,
+            apic,
+            ..Ask::default()
+        };
+        self.ask(layout::VBUS_COMMAND_INTERRUPT, ask).status.into()
+    }
+
+    /// The interrupts since the last call: those of the line, and those of the guest's choice.
+    pub fn interrupts(&self) -> (u32, Vec<(u32, u8)>) {
+        let raised = self.count.raised.swap(0, Ordering::SeqCst);
+        let sent = std::mem::take(&mut *self.count.sent.lock().unwrap());
+        let parts = sent.iter().map(|sent| (sent.vcpu(), sent.vector()));
+        (raised, parts.collect())
     }
 
     fn begin(&mut self) {

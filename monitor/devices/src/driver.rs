@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The driver from a device's point of view: queues, guest memory, interrupts.
 
-use super::Ending;
 use super::counters::{Counters, count};
+use super::{Ending, Message, NoMessage};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,16 @@ pub trait Interrupt: Send + Sync {
 pub trait Line: Interrupt {
     /// Interrupts without a reason of virtio's: the driver looks at its device.
     fn raise(&self);
+
+    /// Checks a vector of a vCPU that the guest wants in place of the line.
+    ///
+    /// # Errors
+    /// The machine has none.
+    fn message(&self, apic: u32, vector: u32) -> Result<Message, NoMessage>;
+
+    /// Interrupts by the guest's choice and not by the line, by an edge. A vCPU that is off gets
+    /// nothing, then or later.
+    fn send(&self, message: Message);
 
     /// Whether the vCPU that gets the interrupts is known to run, or to wait for a CPU: it may be
     /// that of the caller.

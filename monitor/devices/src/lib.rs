@@ -34,6 +34,7 @@ mod file_boundary_tests;
 pub mod fs;
 #[cfg(test)]
 mod fuzz;
+mod message;
 pub mod mmio;
 pub mod net;
 mod own;
@@ -53,6 +54,7 @@ use paravane_confine::Files;
 pub use buffers::Buffers;
 pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
+pub use message::{Message, NoMessage};
 pub use own::{Machine, Model, OwnDevice};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 pub use register_page::{Area, Page};

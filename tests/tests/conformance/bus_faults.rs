@@ -10,7 +10,7 @@ use paravane_tests::program;
 const HANG: &str = "25";
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 16] = [
+const FOUND: [(&str, &str, &str); 22] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
     ("bus.echo.returns", "wrong-byte", "1"),
@@ -20,6 +20,12 @@ const FOUND: [(&str, &str, &str); 16] = [
     ("bus.event.closed", "no-events", "1"),
     ("bus.start.ends", "keeps-connections", "1"),
     ("bus.echo.two_vcpus", "wrong-byte", "2"),
+    ("bus.interrupt.arrives", "only-line", "2"),
+    ("bus.interrupt.moves", "interrupt-stays", "2"),
+    ("bus.interrupt.returns", "interrupt-stays", "1"),
+    ("bus.interrupt.refuses", "takes-any-vector", "1"),
+    ("bus.interrupt.apart", "one-interrupt", "1"),
+    ("bus.interrupt.resets", "keeps-interrupts", "1"),
     ("bus.console.bytes", "wrong-byte", "1"),
     ("bus.block.keeps", "wrong-byte", "1"),
     ("bus.block.refuses", "wrong-byte", "1"),

@@ -14,6 +14,11 @@ use std::sync::Arc;
 pub trait Notify: Send + Sync {
     /// Makes the client look at its queues. Does not wait.
     fn notify(&self);
+
+    /// Which queues it looks at: those of its connection with the same number.
+    fn group(&self) -> u64 {
+        0
+    }
 }
 
 /// A client broke the protocol of a queue.
@@ -351,7 +356,7 @@ impl Endpoint {
     }
 
     /// As [`signal`](Endpoint::signal), but leaves the notification to the caller. True: one is
-    /// due, which may serve several queues of a client.
+    /// due, which may serve several queues of a client ([`group`](Endpoint::group)).
     #[must_use]
     pub fn inject(&mut self) -> bool {
         if !std::mem::take(&mut self.news) {
@@ -367,9 +372,14 @@ impl Endpoint {
         due
     }
 
-    /// Notifies the client: it looks at all of its queues.
+    /// Notifies the client: it looks at all queues of the same [group](Endpoint::group).
     pub fn notify(&self) {
         self.notify.notify();
+    }
+
+    /// A notification is for all queues of a connection with the same number.
+    pub fn group(&self) -> u64 {
+        self.notify.group()
     }
 
     /// The device begins to look at the queue by itself: the client need not notify it.

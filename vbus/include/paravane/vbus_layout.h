@@ -93,6 +93,9 @@
 #define VBUS_BRIDGE_CONNECTIONS 0x10 /* connections of a machine. A driver notifies connection n by queue n of the bridge's line */
 #define VBUS_BRIDGE_DATA 0x400 /* largest vbus_command.length */
 
+/* vbus_bridge.features: a driver does not use what is not there */
+#define VBUS_FEATURE_INTERRUPT 0x1 /* VBUS_COMMAND_INTERRUPT */
+
 /* vbus_command.command. What is in and out stands beside each field */
 #define VBUS_COMMAND_START 0x1 /* a driver begins: all connections end, all events are forgotten */
 #define VBUS_COMMAND_INTERFACE 0x2 /* the next interface after this number. interface; out: interface, number: its version, data: its type */
@@ -101,6 +104,7 @@
 #define VBUS_COMMAND_SHARE 0x5 /* shares a queue. connection, queue, data: its vbus_ioq, number: its descriptors */
 #define VBUS_COMMAND_CALL 0x6 /* calls the device. connection, number: the call, data and length: the argument; out: the result in their place, for which VBUS_BRIDGE_DATA bytes are free */
 #define VBUS_COMMAND_EVENT 0x7 /* takes the next event. out: number: VBUS_EVENT, interface or connection */
+#define VBUS_COMMAND_INTERRUPT 0x8 /* gives a shared queue an interrupt of its own, in place of the one that it has. connection, queue, number: a vector, apic: a vCPU; number 0: the queue has the bridge's line again */
 
 /* What happened on the machine's bus */
 #define VBUS_EVENT_NONE 0x0 /* nothing more */
@@ -190,7 +194,7 @@
 #define VBUS_OFF_BRIDGE_MAGIC 0
 #define VBUS_OFF_BRIDGE_VERSION 4
 #define VBUS_OFF_BRIDGE_EVENTS 8
-#define VBUS_OFF_BRIDGE_RESERVED 12
+#define VBUS_OFF_BRIDGE_FEATURES 12
 #define VBUS_OFF_BRIDGE_COMMAND 16
 #define VBUS_OFF_BRIDGE_SPACE 24
 #define VBUS_OFF_BRIDGE_NOTIFY 80
@@ -206,7 +210,8 @@
 #define VBUS_OFF_COMMAND_NUMBER 20
 #define VBUS_OFF_COMMAND_DATA 24
 #define VBUS_OFF_COMMAND_LENGTH 32
-#define VBUS_OFF_COMMAND_RESERVED 36
+#define VBUS_OFF_COMMAND_APIC 36
+#define VBUS_OFF_COMMAND_RESERVED 40
 
 #ifndef __ASSEMBLER__
 
@@ -351,7 +356,7 @@ struct vbus_bridge {
 	__u32 magic; /* VBUS_BRIDGE_MAGIC */
 	__u32 version; /* VBUS_BRIDGE_VERSION */
 	__u32 events; /* changes when VBUS_COMMAND_EVENT has something new, before the interrupt */
-	__u32 reserved; /* zero */
+	__u32 features; /* VBUS_FEATURE */
 	__u64 command; /* a store of the guest-physical address of a vbus_command carries it out before it is over */
 	__u32 space[14]; /* zero */
 	__u32 notify; /* a store of a connection's number is the same as line.notify, and slower */
@@ -361,7 +366,7 @@ _Static_assert(sizeof(struct vbus_bridge) == VBUS_SIZE_BRIDGE, "vbus_bridge");
 _Static_assert(offsetof(struct vbus_bridge, magic) == VBUS_OFF_BRIDGE_MAGIC, "vbus_bridge.magic");
 _Static_assert(offsetof(struct vbus_bridge, version) == VBUS_OFF_BRIDGE_VERSION, "vbus_bridge.version");
 _Static_assert(offsetof(struct vbus_bridge, events) == VBUS_OFF_BRIDGE_EVENTS, "vbus_bridge.events");
-_Static_assert(offsetof(struct vbus_bridge, reserved) == VBUS_OFF_BRIDGE_RESERVED, "vbus_bridge.reserved");
+_Static_assert(offsetof(struct vbus_bridge, features) == VBUS_OFF_BRIDGE_FEATURES, "vbus_bridge.features");
 _Static_assert(offsetof(struct vbus_bridge, command) == VBUS_OFF_BRIDGE_COMMAND, "vbus_bridge.command");
 _Static_assert(offsetof(struct vbus_bridge, space) == VBUS_OFF_BRIDGE_SPACE, "vbus_bridge.space");
 _Static_assert(offsetof(struct vbus_bridge, notify) == VBUS_OFF_BRIDGE_NOTIFY, "vbus_bridge.notify");
@@ -377,7 +382,8 @@ struct vbus_command {
 	__u32 number; /* another number */
 	__u64 data; /* guest-physical address */
 	__u32 length; /* bytes there */
-	__u32 reserved[7]; /* zero */
+	__u32 apic; /* id of a local APIC */
+	__u32 reserved[6]; /* zero */
 };
 _Static_assert(sizeof(struct vbus_command) == VBUS_SIZE_COMMAND, "vbus_command");
 _Static_assert(offsetof(struct vbus_command, command) == VBUS_OFF_COMMAND_COMMAND, "vbus_command.command");
@@ -388,6 +394,7 @@ _Static_assert(offsetof(struct vbus_command, queue) == VBUS_OFF_COMMAND_QUEUE, "
 _Static_assert(offsetof(struct vbus_command, number) == VBUS_OFF_COMMAND_NUMBER, "vbus_command.number");
 _Static_assert(offsetof(struct vbus_command, data) == VBUS_OFF_COMMAND_DATA, "vbus_command.data");
 _Static_assert(offsetof(struct vbus_command, length) == VBUS_OFF_COMMAND_LENGTH, "vbus_command.length");
+_Static_assert(offsetof(struct vbus_command, apic) == VBUS_OFF_COMMAND_APIC, "vbus_command.apic");
 _Static_assert(offsetof(struct vbus_command, reserved) == VBUS_OFF_COMMAND_RESERVED, "vbus_command.reserved");
 
 #endif /* __ASSEMBLER__ */

@@ -148,6 +148,10 @@ pub const VBUS_BRIDGE_CONNECTIONS: u64 = 0x10;
 /// Largest vbus_command.length.
 pub const VBUS_BRIDGE_DATA: u64 = 0x400;
 
+// vbus_bridge.features: a driver does not use what is not there
+/// VBUS_COMMAND_INTERRUPT.
+pub const VBUS_FEATURE_INTERRUPT: u64 = 0x1;
+
 // vbus_command.command. What is in and out stands beside each field
 /// A driver begins: all connections end, all events are forgotten.
 pub const VBUS_COMMAND_START: u64 = 0x1;
@@ -163,6 +167,8 @@ pub const VBUS_COMMAND_SHARE: u64 = 0x5;
 pub const VBUS_COMMAND_CALL: u64 = 0x6;
 /// Takes the next event. out: number: VBUS_EVENT, interface or connection.
 pub const VBUS_COMMAND_EVENT: u64 = 0x7;
+/// Gives a shared queue an interrupt of its own, in place of the one that it has. connection, queue, number: a vector, apic: a vCPU; number 0: the queue has the bridge's line again.
+pub const VBUS_COMMAND_INTERRUPT: u64 = 0x8;
 
 // What happened on the machine's bus
 /// Nothing more.
@@ -466,8 +472,8 @@ pub struct Bridge {
     pub version: AtomicU32,
     /// Changes when VBUS_COMMAND_EVENT has something new, before the interrupt.
     pub events: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// VBUS_FEATURE.
+    pub features: AtomicU32,
     /// A store of the guest-physical address of a vbus_command carries it out before it is over.
     pub command: AtomicU64,
     /// Zero.
@@ -490,7 +496,7 @@ const _: () = assert!(offset_of!(Bridge, version) == 4);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Bridge, events) == 8);
 #[cfg(not(loom))]
-const _: () = assert!(offset_of!(Bridge, reserved) == 12);
+const _: () = assert!(offset_of!(Bridge, features) == 12);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Bridge, command) == 16);
 #[cfg(not(loom))]
@@ -520,8 +526,10 @@ pub struct Command {
     pub data: AtomicU64,
     /// Bytes there.
     pub length: AtomicU32,
+    /// Id of a local APIC.
+    pub apic: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU32; 7],
+    pub reserved: [AtomicU32; 6],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -546,4 +554,6 @@ const _: () = assert!(offset_of!(Command, data) == 24);
 #[cfg(not(loom))]
 const _: () = assert!(offset_of!(Command, length) == 32);
 #[cfg(not(loom))]
-const _: () = assert!(offset_of!(Command, reserved) == 36);
+const _: () = assert!(offset_of!(Command, apic) == 36);
+#[cfg(not(loom))]
+const _: () = assert!(offset_of!(Command, reserved) == 40);

@@ -13,7 +13,7 @@ use crate::process::ram::Ram;
 use crate::process::sys;
 use kvm_bindings::kvm_msi;
 use kvm_ioctls::VmFd;
-use paravane_devices::{Area, Reactor};
+use paravane_devices::{Area, Message, Reactor};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -136,14 +136,23 @@ impl Core {
     /// Sends all vCPUs a non-maskable interrupt.
     pub fn nmi(&self) {
         for (id, _) in (0u32..).zip(&self.vcpus) {
-            let message = kvm_msi {
-                address_lo: super::layout::APIC | id << 12,
-                data: MSI_NMI,
-                ..Default::default()
-            };
-            // A vCPU that has not started gets none.
-            let _ = self.machine.signal_msi(message);
+            self.signal(id, MSI_NMI);
         }
+    }
+
+    /// Sends an interrupt whose vector and vCPU the guest chose.
+    pub fn send(&self, message: Message) {
+        self.signal(message.vcpu(), message.vector().into());
+    }
+
+    fn signal(&self, vcpu: u32, data: u32) {
+        let message = kvm_msi {
+            address_lo: super::layout::APIC | vcpu << 12,
+            data,
+            ..Default::default()
+        };
+        // A vCPU that has not started gets none.
+        let _ = self.machine.signal_msi(message);
     }
 
     /// Lets the vCPUs run.

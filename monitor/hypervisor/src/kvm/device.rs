@@ -13,7 +13,7 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Ending, Interrupt, Line, Model, Page, Wake};
+use paravane_devices::{Area, Ending, Interrupt, Line, Message, Model, NoMessage, Page, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -170,6 +170,7 @@ impl Devices {
                 memory: Arc::clone(&memory),
                 page: page.clone(),
                 line: Arc::new(Pin {
+                    core: Arc::clone(core),
                     page,
                     line,
                     counters: Arc::clone(&counters),
@@ -228,6 +229,7 @@ impl Wake for Bell {
 
 /// A device's interrupt.
 struct Pin {
+    core: Arc<Core>,
     page: Page,
     line: EventFd,
     counters: Arc<Counters>,
@@ -247,6 +249,15 @@ impl Line for Pin {
         count(&self.counters.interrupts, 1);
         // Fails only if the counter is full: then KVM has not taken the last ring yet.
         let _ = self.line.write(1);
+    }
+
+    fn message(&self, apic: u32, vector: u32) -> Result<Message, NoMessage> {
+        Message::new(apic, vector, self.core.vcpus.len())
+    }
+
+    fn send(&self, message: Message) {
+        count(&self.counters.interrupts, 1);
+        self.core.send(message);
     }
 }
 

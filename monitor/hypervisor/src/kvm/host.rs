@@ -31,7 +31,10 @@ const NEEDED: [(Cap, &str); 9] = [
     (Cap::IrqRouting, "interrupt routes"),
     (Cap::Irqfd, "interrupts of devices"),
     (Cap::Ioeventfd, "notifications of devices"),
-    (Cap::SignalMsi, "non-maskable interrupts"),
+    (
+        Cap::SignalMsi,
+        "non-maskable interrupts and those of a guest's choice",
+    ),
     (Cap::TscDeadlineTimer, "timers"),
 ];
 

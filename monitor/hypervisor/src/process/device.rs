@@ -20,7 +20,9 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Ending, Interrupt, Line, Memory, Model, Page, Wake};
+use paravane_devices::{
+    Area, Ending, Interrupt, Line, Memory, Message, Model, NoMessage, Page, Wake,
+};
 use paravane_wakeup::{sleep_unless, wake_announced};
 use rustix::thread::sched_getcpu;
 use std::fmt;
@@ -255,6 +257,16 @@ impl Line for VcpuLine {
     fn raise(&self) {
         count(&self.counters.interrupts, 1);
         let was = kick::raise(&self.core, self.number);
+        self.interrupts.count(was);
+    }
+
+    fn message(&self, apic: u32, vector: u32) -> Result<Message, NoMessage> {
+        Message::new(apic, vector, self.core.vcpus)
+    }
+
+    fn send(&self, message: Message) {
+        count(&self.counters.interrupts, 1);
+        let was = kick::send(&self.core, message);
         self.interrupts.count(was);
     }
 

@@ -7,6 +7,7 @@ use super::sys;
 use paravane_abi::process as ph;
 use paravane_abi::process::area::VcpuState;
 use paravane_abi::view::Enumerated;
+use paravane_devices::Message;
 use paravane_wakeup::{self as wakeup, Found, Target};
 use std::sync::atomic::Ordering;
 
@@ -128,6 +129,17 @@ pub fn raise(core: &Core, line: usize) -> Was {
     interrupt(core, vcpu, vector)
 }
 
+/// Sends an interrupt whose vector and vCPU the guest chose. It costs what [`raise`] costs: a bit in
+/// the vCPU's memory and a kick. A vCPU that is off gets none, as from another vCPU
+/// (`layers/process/calls/apic.c`).
+pub fn send(core: &Core, message: Message) -> Was {
+    let vcpu = size(message.vcpu().into());
+    if off(core, vcpu) {
+        return Was::Running;
+    }
+    interrupt(core, vcpu, message.vector())
+}
+
 /// Whether a vCPU runs or wants to, or looks for an interrupt without a sleep. The guest can write
 /// anything there.
 pub fn runs(core: &Core, vcpu: usize) -> bool {
@@ -146,14 +158,15 @@ pub fn notifier(core: &Core, line: usize) -> usize {
 /// This vCPU, or the first one that runs if it is off: the guest may have stopped it after it
 /// notified a device.
 fn running(core: &Core, vcpu: usize) -> usize {
-    let off = |vcpu: usize| {
-        let state = &core.shared.vcpu(vcpu).state;
-        state.is(VcpuState::Off, Ordering::SeqCst)
-    };
-    if !off(vcpu) {
+    if !off(core, vcpu) {
         return vcpu;
     }
-    (0..core.vcpus).find(|&vcpu| !off(vcpu)).unwrap_or(0)
+    (0..core.vcpus).find(|&vcpu| !off(core, vcpu)).unwrap_or(0)
+}
+
+fn off(core: &Core, vcpu: usize) -> bool {
+    let state = &core.shared.vcpu(vcpu).state;
+    state.is(VcpuState::Off, Ordering::SeqCst)
 }
 
 #[cfg(test)]
@@ -249,6 +262,24 @@ mod tests {
         state.store(VcpuState::Off, Ordering::SeqCst);
         raise(&core, 3);
         assert_eq!(requested(&core, 0), [0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn a_message_goes_to_its_vcpu_and_to_none_that_is_off() {
+        let core = core();
+        let to_last = Message::new(1, 0x42, core.vcpus).unwrap();
+        assert_eq!(send(&core, to_last), Was::Asleep);
+        assert_eq!(requested(&core, 1), [0, 4, 0, 0]);
+        assert_eq!(requested(&core, 0), [0; 4]);
+        let words = core.shared.vcpu(1);
+        assert_eq!(words.pending.load(Ordering::SeqCst), IRQ);
+        assert_eq!(words.wait_word.load(Ordering::SeqCst), 1);
+        // It was not taken yet.
+        assert_eq!(send(&core, to_last), Was::Running);
+        words.irr[1].store(0, Ordering::SeqCst);
+        words.state.store(VcpuState::Off, Ordering::SeqCst);
+        assert_eq!(send(&core, to_last), Was::Running);
+        assert_eq!(requested(&core, 1), [0; 4]);
     }
 
     /// A thread of the monitor waits for this.
