@@ -129,6 +129,40 @@ fn a_card_carries_what_is_sent() {
     host.ok("paravane rm --force web", 30);
 }
 
+/// Downloads on both vCPUs by pairs whose interrupts move, also away from a vCPU that goes offline.
+#[test]
+#[ignore = "long: make test-release"]
+fn interrupts_of_pairs_move_under_load() {
+    let mut host = host();
+    for layer in ["kvm", "none"] {
+        let (code, said) = machine(
+            &mut host,
+            &format!("--layer {layer} --cpus 2 --net venet,loopback --append venet.pairs=2"),
+            "wget -q -O - http://10.0.2.2:8000/sum >/tmp/theirs
+             for mask in 1 2; do
+                 while :; do
+                     taskset $mask wget -q -O - http://10.0.2.2:8000/file | sha256sum >/tmp/m$mask
+                     cmp /tmp/m$mask /tmp/theirs >/dev/null && echo same || echo other
+                 done >>/tmp/done$mask 2>/dev/null &
+             done
+             numbers=$(grep vbus.*-pair /proc/interrupts | cut -d : -f 1)
+             online=/sys/devices/system/cpu/cpu1/online
+             for i in 1 2 3 4 5 6; do
+                 for n in $numbers; do echo $((1 + i % 2)) >/proc/irq/$n/smp_affinity; done
+                 sleep 1; echo 0 >$online; sleep 1; echo 1 >$online; sleep 1
+             done
+             sleep 8
+             for n in $numbers; do echo $(cat /proc/irq/$n/effective_affinity); done
+             for mask in 1 2; do grep -q same /tmp/done$mask && echo $mask; done
+             grep -q other /tmp/done1 && echo lost",
+            240,
+        );
+        // A pair whose vCPU is back has its interrupt there again. What ran on that vCPU could not
+        // start while it was away.
+        assert_eq!((code, said.as_str()), (1, "1\n2\n1\n2\n"), "{layer}");
+    }
+}
+
 /// Two machines on a bus of vbusd, and a device that an administrator takes away and gives back.
 #[test]
 #[ignore = "long: make test-release"]

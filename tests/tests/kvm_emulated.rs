@@ -131,16 +131,19 @@ fn linux_on_a_bus(host: &mut KvmHost) {
         10,
     );
     let options = "--hypervisor kvm --kernel /vmlinux --cpus 2 --net venet,loopback \
-                   --disk /tmp/disk:vbus --console /tmp/console";
+                   --disk /tmp/disk:vbus --console /tmp/console --append venet.pairs=2";
+    // Each pair of the card interrupts its own vCPU.
     let command = "sh -c '
         uname -sr; nproc
-        wget -q -O - http://10.0.2.2:8000/file
+        for mask in 1 2; do taskset $mask wget -q -O - http://10.0.2.2:8000/file; done
+        grep vbus.*-pair /proc/interrupts |
+            while read n a b rest; do echo $((a > 0)) $((b > 0)); done
         echo stored >/dev/vbd0; sync; echo 3 >/proc/sys/vm/drop_caches; head -n 1 /dev/vbd0
         exec 3<>/dev/vbc0; stty raw -echo <&3; read word <&3; echo $word; echo printed >&3
         exit 7'";
     let (code, said) = linux(host, options, command, 90);
     let lines: Vec<&str> = said.lines().collect();
-    let expected = ["2", "served", "stored", "typed"];
+    let expected = ["2", "served", "served", "1 0", "0 1", "stored", "typed"];
     assert_eq!((code, lines.get(1..)), (7, Some(&expected[..])), "{said}");
     assert!(
         said.starts_with("Linux 6.12") && said.contains("-vmi"),

@@ -125,7 +125,9 @@ struct Server {
 
 impl Server {
     fn start(vbusd: &Vbusd) -> Self {
-        let (machine, input, output) = machine(vbusd, &[], SERVER);
+        // Interrupts of pairs' own come and go with the card.
+        let words = ["--cpus", "2", "--append", "venet.pairs=2"];
+        let (machine, input, output) = machine(vbusd, &words, SERVER);
         Server {
             machine,
             input,

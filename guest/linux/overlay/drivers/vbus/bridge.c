@@ -2,7 +2,8 @@
 /*
  * vbus-proxy: the machine's bus as the hypervisor's bridge shows it. Commands go through a register
  * that traps; they are for set-up. A notification is a call of the layer, or the lightest of traps,
- * a port. Interrupts say only that something happened: each queue has its own flags for that.
+ * a port. Interrupts say only that something happened: each queue has its own flags for that. Those
+ * of queues' own are in irq.c.
  */
 #include <linux/acpi.h>
 #include <linux/bitops.h>
@@ -10,37 +11,12 @@
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/mm.h>
-#include <linux/mutex.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
-#include <linux/vbus_calls.h>
-#include <linux/workqueue.h>
-#include "vbus.h"
+#include "bridge.h"
 
-/* Interfaces of a bus. */
-#define INTERFACES 64
 /* Events that are handled before the list of interfaces is compared. */
 #define EVENTS 256
-
-struct vbus_bus {
-	struct device *dev;
-	void __iomem *registers;
-	/* Both for notifications; without either there is a register. */
-	const struct vbus_calls *calls;
-	unsigned long port;
-	int irq;
-	/* Of this bus, for names. */
-	int number;
-	u32 events;
-	struct work_struct work;
-	/* For the command, and for its data. */
-	struct mutex lock;
-	struct vbus_command *command;
-	void *data;
-	/* Only the work and the probe use the list. */
-	struct vbus_device *devices[INTERFACES];
-	struct vbus_connection *connections[VBUS_BRIDGE_CONNECTIONS];
-};
 
 /* Bridges found so far. */
 static int buses;
@@ -57,18 +33,22 @@ static const int errors[] = {
 	[VBUS_ERROR_HOST]	= -EIO,
 };
 
-/* Carries out bus->command. Under the lock. */
-static int carry_out(struct vbus_bus *bus, u32 command)
+int vbus_carry_out(struct vbus_bus *bus, struct vbus_command *what, u32 command)
 {
 	u32 status;
 
-	bus->command->command = command;
-	bus->command->status = VBUS_ERROR_HOST;
+	what->command = command;
+	what->status = VBUS_ERROR_HOST;
 	/* The store traps, and is over when the command is. */
-	writeq(virt_to_phys(bus->command),
-	       bus->registers + offsetof(struct vbus_bridge, command));
-	status = READ_ONCE(bus->command->status);
+	writeq(virt_to_phys(what), bus->registers + offsetof(struct vbus_bridge, command));
+	status = READ_ONCE(what->status);
 	return status < ARRAY_SIZE(errors) ? errors[status] : -EIO;
+}
+
+/* Carries out bus->command. Under the lock. */
+static int carry_out(struct vbus_bus *bus, u32 command)
+{
+	return vbus_carry_out(bus, bus->command, command);
 }
 
 int vbus_open(struct vbus_connection *connection)
@@ -224,7 +204,7 @@ static struct vbus_device **find(struct vbus_bus *bus, u32 id)
 {
 	int i;
 
-	for (i = 0; i < INTERFACES; i++) {
+	for (i = 0; i < VBUS_INTERFACES; i++) {
 		if (bus->devices[i] && bus->devices[i]->id == id)
 			return &bus->devices[i];
 	}
@@ -243,9 +223,9 @@ static void add(struct vbus_bus *bus, u32 id, u32 version, const char *type)
 	struct vbus_device *device;
 	int i;
 
-	for (i = 0; i < INTERFACES && bus->devices[i]; i++)
+	for (i = 0; i < VBUS_INTERFACES && bus->devices[i]; i++)
 		;
-	if (i == INTERFACES)
+	if (i == VBUS_INTERFACES)
 		return;
 	device = vbus_add_device(bus, bus->dev, bus->number, id, version, type);
 	if (IS_ERR(device))
@@ -257,13 +237,13 @@ static void add(struct vbus_bus *bus, u32 id, u32 version, const char *type)
 /* Makes the list of devices that of the bridge. */
 static void compare(struct vbus_bus *bus)
 {
-	DECLARE_BITMAP(seen, INTERFACES) = {};
+	DECLARE_BITMAP(seen, VBUS_INTERFACES) = {};
 	struct vbus_device **device;
 	char type[VBUS_TYPE_MAX];
 	u32 id = 0, version;
 	int i, count;
 
-	for (count = 0; count < INTERFACES; count++) {
+	for (count = 0; count < VBUS_INTERFACES; count++) {
 		if (next_interface(bus, &id, &version, type))
 			break;
 		if (!find(bus, id))
@@ -272,7 +252,7 @@ static void compare(struct vbus_bus *bus)
 		if (device)
 			__set_bit(device - bus->devices, seen);
 	}
-	for (i = 0; i < INTERFACES; i++) {
+	for (i = 0; i < VBUS_INTERFACES; i++) {
 		if (bus->devices[i] && !test_bit(i, seen))
 			drop(&bus->devices[i]);
 	}
@@ -361,7 +341,7 @@ static int bridge_probe(struct platform_device *platform)
 	struct vbus_bus *bus;
 	int error;
 
-	BUILD_BUG_ON(sizeof(struct vbus_command) > PAGE_SIZE / 2);
+	BUILD_BUG_ON(sizeof(struct vbus_command) > PAGE_SIZE / 4);
 	BUILD_BUG_ON(VBUS_BRIDGE_DATA > PAGE_SIZE / 2);
 	bus = devm_kzalloc(dev, sizeof(*bus), GFP_KERNEL);
 	if (!bus)
@@ -369,6 +349,7 @@ static int bridge_probe(struct platform_device *platform)
 	bus->command = (void *)devm_get_free_pages(dev, GFP_KERNEL | __GFP_ZERO, 0);
 	if (!bus->command)
 		return -ENOMEM;
+	bus->irq_command = (void *)bus->command + PAGE_SIZE / 4;
 	bus->data = (void *)bus->command + PAGE_SIZE / 2;
 	bus->dev = dev;
 	/* Bridges stay, and are found one after another. */
@@ -378,6 +359,7 @@ static int bridge_probe(struct platform_device *platform)
 	if (port && devm_request_region(dev, port->start, resource_size(port), dev_name(dev)))
 		bus->port = port->start;
 	mutex_init(&bus->lock);
+	raw_spin_lock_init(&bus->irq_lock);
 	INIT_WORK(&bus->work, handle_events);
 	bus->registers = devm_platform_ioremap_resource(platform, 0);
 	if (IS_ERR(bus->registers))
@@ -396,6 +378,7 @@ static int bridge_probe(struct platform_device *platform)
 	if (error)
 		return error;
 	platform_set_drvdata(platform, bus);
+	vbus_init_interrupts(bus);
 	compare(bus);
 	/* What came since then. */
 	schedule_work(&bus->work);

@@ -6,7 +6,9 @@
 #ifndef DRIVERS_VBUS_H
 #define DRIVERS_VBUS_H
 
+#include <linux/cpumask.h>
 #include <linux/device.h>
+#include <linux/interrupt.h>
 #include <linux/types.h>
 #include <paravane/vbus_shm.h>
 
@@ -54,10 +56,18 @@ struct vbus_queue {
 struct vbus_connection {
 	struct vbus_device *device;
 	struct vbus_queue queues[VBUS_QUEUES];
-	/* A queue has news. Called with interrupts off. */
+	/* A queue without an interrupt of its own may have news. Called with interrupts off. */
 	void (*signal)(struct vbus_connection *connection);
 	u32 number;
 	bool open;
+};
+
+/* An interrupt of its own for so many queues of a connection. */
+struct vbus_interrupt {
+	struct vbus_connection *connection;
+	u32 first, count;
+	/* 0: they have that of the bus. */
+	int irq;
 };
 
 /* bus.c */
@@ -78,5 +88,15 @@ int vbus_share(struct vbus_connection *connection, u32 queue, u32 role, u32 coun
 int vbus_call(struct vbus_connection *connection, u32 call, void *data, u32 length, u32 room);
 /* Tells the device to look at the connection. May be called anywhere. */
 void vbus_notify(struct vbus_connection *connection);
+
+/*
+ * irq.c. Gives shared queues an interrupt of their own, at first on one of the CPUs of `mask`,
+ * which stays valid; NULL: on any. Users may move it. The caller has set all but `irq`. May sleep.
+ * Returns an error if the bridge has none; then the queues have that of the bus.
+ */
+int vbus_request_interrupt(struct vbus_interrupt *own, const struct cpumask *mask,
+			   irq_handler_t handler, const char *name, void *data);
+/* Gives it up, before the connection is closed. After that the handler does not run. May sleep. */
+void vbus_free_interrupt(struct vbus_interrupt *own, void *data);
 
 #endif

@@ -10,13 +10,14 @@
 #include <linux/rtnetlink.h>
 #include "venet.h"
 
-/*
- * The bus has one interrupt, and the CPU that takes it wakes the other CPUs: a second wake-up in a
- * round trip. So a card has several pairs only on request.
- */
+/* Several pairs are for guests in which several flows keep several CPUs busy: only on request. */
 static unsigned int pairs = 1;
 module_param(pairs, uint, 0444);
 MODULE_PARM_DESC(pairs, "pairs of queues of a card at first; 0: one for each CPU");
+
+unsigned int venet_interrupts = 1;
+module_param_named(interrupts, venet_interrupts, uint, 0644);
+MODULE_PARM_DESC(interrupts, "interrupts of pairs' own: 0: never; 1: of several pairs; 2: always");
 
 #define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4 | \
 	      VBUS_ETHERNET_CAP_RX_TSO4)
@@ -29,44 +30,6 @@ void venet_break(struct venet *venet, int error)
 	venet->broken = true;
 	netdev_err(venet->dev, "the device broke the protocol: %d\n", error);
 	schedule_work(&venet->restart);
-}
-
-static void there(void *data)
-{
-	struct venet_pair *pair = data;
-
-	__napi_schedule(&pair->napi);
-}
-
-/* Lets a pair work on its CPU. */
-static void wake(struct venet_pair *pair)
-{
-	if (!READ_ONCE(pair->rx->here->pending) && !READ_ONCE(pair->tx->here->pending))
-		return;
-	pair->interrupts++;
-	if (!napi_schedule_prep(&pair->napi))
-		return;
-	vbus_side_disable(pair->rx->here);
-	/* No other CPU sends this before the pair has worked. */
-	if (pair->venet->count == 1 || pair->cpu == smp_processor_id() ||
-	    smp_call_function_single_async(pair->cpu, &pair->csd))
-		__napi_schedule(&pair->napi);
-}
-
-static void signal(struct vbus_connection *connection)
-{
-	struct venet *venet = container_of(connection, struct venet, connection);
-	struct vbus_queue *events = &connection->queues[VBUS_ETHERNET_EVENTS];
-	int i;
-
-	/* The queues do not exist before. */
-	if (!smp_load_acquire(&venet->running))
-		return;
-	/* It may be another device's interrupt: each pair looks. */
-	for (i = 0; i < venet->count; i++)
-		wake(&venet->pairs[i]);
-	if (events->here && READ_ONCE(events->here->pending))
-		schedule_work(&venet->event);
 }
 
 static int poll(struct napi_struct *napi, int budget)
@@ -153,33 +116,6 @@ static int share(struct venet_pair *pair)
 	return vbus_share(connection, first + 1, VBUS_ROLE_TRANSMIT, VENET_COUNT);
 }
 
-/* Each pair belongs to some CPUs, which send by it, and of which the first receives by it. */
-static void place(struct venet *venet)
-{
-	cpumask_var_t mask;
-	int i, cpu;
-
-	if (venet->count == 1 || !zalloc_cpumask_var(&mask, GFP_KERNEL))
-		return;
-	cpus_read_lock();
-	for (i = 0; i < venet->count; i++) {
-		int number = 0;
-
-		cpumask_clear(mask);
-		for_each_online_cpu(cpu) {
-			if (number++ % venet->count == i)
-				cpumask_set_cpu(cpu, mask);
-		}
-		/* With fewer CPUs than pairs some have none. */
-		cpu = cpumask_first(mask);
-		venet->pairs[i].cpu = cpu < nr_cpu_ids ? cpu : cpumask_first(cpu_online_mask);
-		if (!cpumask_empty(mask))
-			__netif_set_xps_queue(venet->dev, cpumask_bits(mask), i, XPS_CPUS);
-	}
-	cpus_read_unlock();
-	free_cpumask_var(mask);
-}
-
 static void stop_pairs(struct venet *venet)
 {
 	int i;
@@ -209,7 +145,8 @@ static int start(struct venet *venet)
 		if (error)
 			return error;
 	}
-	place(venet);
+	venet_place(venet);
+	venet_request_interrupts(venet);
 	for (i = 0; i < venet->count; i++)
 		napi_enable(&venet->pairs[i].napi);
 	smp_store_release(&venet->running, true);
@@ -235,6 +172,7 @@ static void end(struct venet *venet)
 	int i;
 
 	WRITE_ONCE(venet->running, false);
+	venet_free_interrupts(venet);
 	vbus_close(&venet->connection);
 	for (i = 0; i < VBUS_ETHERNET_PAIRS_MAX; i++) {
 		struct venet_pair *pair = &venet->pairs[i];
@@ -371,7 +309,7 @@ static int venet_probe(struct vbus_device *device)
 	venet = netdev_priv(dev);
 	venet->dev = dev;
 	venet->connection.device = device;
-	venet->connection.signal = signal;
+	venet->connection.signal = venet_signal;
 	INIT_WORK(&venet->restart, restart);
 	INIT_WORK(&venet->event, venet_take_events);
 	venet->wanted = clamp(pairs ?: num_online_cpus(), 1, VBUS_ETHERNET_PAIRS_MAX);
@@ -380,7 +318,7 @@ static int venet_probe(struct vbus_device *device)
 
 		pair->venet = venet;
 		pair->number = i;
-		INIT_CSD(&pair->csd, there, pair);
+		venet_init_pair(pair);
 		timer_setup(&pair->timer, expired, 0);
 		netif_napi_add(dev, &pair->napi, poll);
 	}

@@ -3,6 +3,7 @@
 #ifndef DRIVERS_VENET_H
 #define DRIVERS_VENET_H
 
+#include <linux/list.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/smp.h>
@@ -25,6 +26,9 @@ struct venet_pair {
 	/* Where the work is done that an interrupt on another CPU asks for. */
 	int cpu;
 	call_single_data_t csd;
+	/* In place of that, unless the pair has the bus's interrupt. */
+	struct vbus_interrupt own;
+	char name[32];
 
 	/* Receive: the frame of which parts are missing. */
 	struct sk_buff *partial;
@@ -53,6 +57,8 @@ struct venet {
 	unsigned int wanted, count;
 	/* They may be looked at. */
 	bool running;
+	/* To hear of CPUs that are online again, while pairs have interrupts of their own. */
+	struct hlist_node online;
 
 	/* What the event queue brings. */
 	struct vbus_ethernet_event *events;
@@ -87,6 +93,16 @@ void venet_break(struct venet *venet, int error);
 /* venet_events.c */
 int venet_share_events(struct venet *venet);
 void venet_take_events(struct work_struct *work);
+
+/* Which pairs have interrupts of their own: 0: none; 1: those of a card with several; 2: all. */
+extern unsigned int venet_interrupts;
+
+/* venet_irq.c */
+void venet_init_pair(struct venet_pair *pair);
+void venet_place(struct venet *venet);
+void venet_signal(struct vbus_connection *connection);
+void venet_request_interrupts(struct venet *venet);
+void venet_free_interrupts(struct venet *venet);
 
 /* venet_ethtool.c */
 extern const struct ethtool_ops venet_ethtool_ops;
