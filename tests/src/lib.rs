@@ -14,6 +14,7 @@ pub mod kvm;
 pub mod kvm_host;
 pub mod life;
 pub mod linux;
+pub mod net_server;
 pub mod one_cpu;
 pub mod planted;
 pub mod program;

@@ -4,44 +4,17 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::net_server::{self, Server};
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, program, source_root};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// What it reads is a command.
 const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
-
-/// The measuring program of `bench net`, which serves until it is dropped.
-struct Server(Child);
-
-impl Server {
-    fn start(program: &std::path::Path) -> (Self, u16) {
-        // A port that was free a moment ago.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let mut command = Command::new(program);
-        command.arg("serve").arg(port.to_string());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        (Server(child), port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn machine(net: &str) -> Worker {
     machine_without(net, &[])
@@ -49,7 +22,7 @@ fn machine(net: &str) -> Worker {
 
 fn machine_without(net: &str, without: &[&str]) -> Worker {
     Worker::start(None, SCRIPT, |folder| {
-        linux::compile(&source_root().join("bench/net"), &folder.join("net"));
+        net_server::compile(&folder.join("net"));
         let sleeps = source_root().join("tests/guest/sleeps");
         linux::compile(&sleeps, &folder.join("sleeps"));
         let volume = format!("{}:/x:ro", folder.display());
@@ -137,7 +110,7 @@ fn answers_of_a_tap_are_looked_for() {
     const TRIPS: u64 = 2000;
     let folder = tempfile::tempdir().unwrap();
     let (by, server) = (folder.path().join("host"), folder.path().join("net"));
-    linux::compile(&source_root().join("bench/net"), &server);
+    net_server::compile(&server);
     std::fs::write(&by, HOST.replace("SERVER", server.to_str().unwrap())).unwrap();
     std::fs::set_permissions(&by, std::fs::Permissions::from_mode(0o755)).unwrap();
     let possible = program::finish(Command::new(&by).arg("true"));
