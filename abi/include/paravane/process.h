@@ -295,7 +295,9 @@
 #define PHV_OFF_VCPU_POLLS_WON 184
 #define PHV_OFF_VCPU_POLLS_LOST 192
 #define PHV_OFF_VCPU_POLLING 200
-#define PHV_OFF_VCPU_RESERVED 204
+#define PHV_OFF_VCPU_POLLING_PAD 204
+#define PHV_OFF_VCPU_TOLD 208
+#define PHV_OFF_VCPU_RESERVED 216
 
 /* struct phv_proc */
 #define PHV_SIZE_PROC 576
@@ -561,7 +563,9 @@ struct phv_vcpu {
 	__u64 polls_won; /* halts that polling ended, without a sleep */
 	__u64 polls_lost; /* halts that polled in vain */
 	__u32 polling; /* (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake */
-	__u8 reserved[52]; /* zero */
+	__u32 polling_pad; /* zero */
+	__u64 told; /* time-stamp counter when the monitor first had something for the vCPU that looks; 0: it has not. The layer clears it before the vCPU looks */
+	__u8 reserved[40]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
 _Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
@@ -591,6 +595,8 @@ _Static_assert(offsetof(struct phv_vcpu, events_pad) == PHV_OFF_VCPU_EVENTS_PAD,
 _Static_assert(offsetof(struct phv_vcpu, polls_won) == PHV_OFF_VCPU_POLLS_WON, "phv_vcpu.polls_won");
 _Static_assert(offsetof(struct phv_vcpu, polls_lost) == PHV_OFF_VCPU_POLLS_LOST, "phv_vcpu.polls_lost");
 _Static_assert(offsetof(struct phv_vcpu, polling) == PHV_OFF_VCPU_POLLING, "phv_vcpu.polling");
+_Static_assert(offsetof(struct phv_vcpu, polling_pad) == PHV_OFF_VCPU_POLLING_PAD, "phv_vcpu.polling_pad");
+_Static_assert(offsetof(struct phv_vcpu, told) == PHV_OFF_VCPU_TOLD, "phv_vcpu.told");
 _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");
 
 /* An address-space process */

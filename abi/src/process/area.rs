@@ -590,7 +590,11 @@ pub struct Vcpu {
     /// (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake.
     pub polling: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU8; 52],
+    pub polling_pad: AtomicU32,
+    /// Time-stamp counter when the monitor first had something for the vCPU that looks; 0: it has not. The layer clears it before the vCPU looks.
+    pub told: AtomicU64,
+    /// Zero.
+    pub reserved: [AtomicU8; 40],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -623,7 +627,9 @@ const _: () = assert!(offset_of!(Vcpu, events_pad) == 180);
 const _: () = assert!(offset_of!(Vcpu, polls_won) == 184);
 const _: () = assert!(offset_of!(Vcpu, polls_lost) == 192);
 const _: () = assert!(offset_of!(Vcpu, polling) == 200);
-const _: () = assert!(offset_of!(Vcpu, reserved) == 204);
+const _: () = assert!(offset_of!(Vcpu, polling_pad) == 204);
+const _: () = assert!(offset_of!(Vcpu, told) == 208);
+const _: () = assert!(offset_of!(Vcpu, reserved) == 216);
 
 /// An address-space process.
 #[repr(C)]

@@ -90,11 +90,11 @@ struct vcpu {
 	u32 nmi_on;
 	u32 poll_ns;				/* how long the next look may take; 0: none */
 	u32 poll_pause, poll_backoff;		/* halts without a look, and at the next gap */
-	u32 poll_device_backoff;		/* the same where it waited for a device */
 	u32 poll_looks;
 	bool poll_device;			/* it waits for a device, and for no vCPU */
-	u64 poll_start, poll_last, poll_lost;	/* ns */
-	u64 poll_away;				/* ns that others had while it gave way */
+	bool poll_lost;				/* others had the processor for too long */
+	u64 poll_start, poll_last;		/* ns */
+	u64 poll_away;				/* ns that others had the processor */
 	u32 debug_step;				/* it executes one instruction for the debugger */
 	u32 debug_flags;			/* FLAG_TF if the guest itself had set it */
 	/* it was stopped, and what became pending meanwhile is not handled yet */

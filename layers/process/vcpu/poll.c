@@ -17,7 +17,11 @@
  * the same way, as long as it does not sleep: it bounds its looks itself.
  *
  * Time between two looks means that something else wants the processor, and has had to wait for it.
- * Then the vCPU sleeps at once for a number of halts, which doubles each time.
+ * A vCPU that waits for a device yields, since the program that answers may be on its processor. So
+ * what counts there is whether an interrupt came meanwhile and had to wait, or others had the
+ * processor for longer than any answer takes. In either case the vCPU sleeps at once for a number
+ * of halts, which doubles each time: a time slice of another program costs as much as a hundred
+ * looks win.
  */
 #include "vcpu/poll.h"
 #include "host/call.h"
@@ -28,14 +32,14 @@
 /* The first time to look and the longest, ns. A wake takes 15 us, and much more on a busy host. */
 #define POLL_FIRST 10000
 #define POLL_MOST 200000
-/* Longer than an interrupt of the host between two looks, ns. */
+/*
+ * Longer than an interrupt of the host between two looks, or from an interrupt for the vCPU to the
+ * look that finds it, ns.
+ */
 #define POLL_GAP 20000
 /* Halts without a look after such a gap, at first and at most. */
 #define POLL_PAUSE 64
 #define POLL_PAUSE_MOST 4096
-/* The same where a device was waited for: it moves to this processor if that happens often. */
-#define POLL_PAUSE_DEVICE 2
-#define POLL_PAUSE_DEVICE_MOST 64
 /* Looks until the other vCPUs are examined again. */
 #define POLL_EXAMINE 16
 
@@ -46,33 +50,26 @@ static bool runs(const struct vcpu *v)
 	       READ_ONCE(v->run.state) == VMI_RUN_READY;
 }
 
-/* Does another vCPU run, and none of those that run on this one's processor? */
-static bool others_run(const struct vcpu *v)
-{
-	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]), i, count = shared->s.vcpu_count;
-	bool one = false;
+/* The other vCPUs that run. */
+enum others {
+	OTHERS_NONE,
+	OTHERS_APART,		/* on other processors than this one's */
+	OTHERS_HERE,		/* at least one on this one's processor, or waits for it */
+};
 
-	if (cpu == 0xffffffff)
-		return false;
+static enum others others(const struct vcpu *v, u32 cpu)
+{
+	enum others found = OTHERS_NONE;
+	u32 i, count = shared->s.vcpu_count;
+
 	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++) {
 		if (i == v->number || !runs(vcpu_at(i)))
 			continue;
 		if (READ_ONCE(shared->s.vcpu_cpu[i]) == cpu)
-			return false;
-		one = true;
+			return OTHERS_HERE;
+		found = OTHERS_APART;
 	}
-	return one;
-}
-
-/* Does another vCPU run, or wait, on this one's processor? */
-static bool shares(const struct vcpu *v, u32 cpu)
-{
-	u32 i, count = shared->s.vcpu_count;
-
-	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++)
-		if (i != v->number && READ_ONCE(shared->s.vcpu_cpu[i]) == cpu && runs(vcpu_at(i)))
-			return true;
-	return false;
+	return found;
 }
 
 /* Does a device signal this vCPU? */
@@ -82,16 +79,14 @@ static bool signals(const struct phv_device *device, const struct vcpu *v)
 
 	if (place == PHV_ROUTE_NOTIFIER)
 		place = READ_ONCE(device->notifier);
-	return (route & 0xff) && place == v->number;
+	return (route & 0xff) && (place == v->number || FAULT(POLL_ANY_DEVICE));
 }
 
 /* Does a device's thread look for work for this vCPU, on another processor? */
-static bool devices_look(const struct vcpu *v)
+static bool devices_look(const struct vcpu *v, u32 cpu)
 {
-	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]), i, count = shared->s.device_count;
+	u32 i, count = shared->s.device_count;
 
-	if (cpu == 0xffffffff || shares(v, cpu))
-		return false;
 	for (i = 0; i < count && i < PHV_MAX_DEVICES; i++) {
 		const struct phv_device *device = device_at(i);
 		u32 looks = READ_ONCE(device->looks);
@@ -102,35 +97,65 @@ static bool devices_look(const struct vcpu *v)
 	return false;
 }
 
-/* Is there anything to wait for without a sleep? */
-static bool others_may(const struct vcpu *v)
+/* What a vCPU that has looked for some ns may wait for without a sleep. */
+enum awaited {
+	AWAITED_NOTHING,
+	AWAITED_DEVICE,
+	AWAITED_VCPU,
+};
+
+static enum awaited awaited(const struct vcpu *v, u64 looked)
 {
-	return devices_look(v) || (v->poll_ns && others_run(v));
+	u32 cpu = READ_ONCE(shared->s.vcpu_cpu[v->number]);
+	enum others found;
+
+	if (cpu == 0xffffffff || looked >= POLL_MOST)
+		return AWAITED_NOTHING;
+	found = others(v, cpu);
+	if (found == OTHERS_HERE && !FAULT(POLL_ON_SHARED))
+		return AWAITED_NOTHING;
+	if (found == OTHERS_APART && looked < v->poll_ns)
+		return AWAITED_VCPU;
+	return devices_look(v, cpu) ? AWAITED_DEVICE : AWAITED_NOTHING;
 }
 
 /*
- * A program of the host that answers the device may have been woken on this processor. False: the
- * processor was away for long.
+ * Notes the time since the last look. False: it was so long that others keep the processor busy. A
+ * program that answers a device may have it for as long as that is waited for.
  */
-static bool give_way(struct vcpu *v, u64 before)
+static bool passed(struct vcpu *v, u64 now)
 {
-	u64 away;
+	u64 gap = now - v->poll_last;
 
-	host0(sched_yield);
-	v->poll_last = now_ns();
-	away = v->poll_last - before;
-	if (away > POLL_GAP)
-		v->poll_lost += away;
+	v->poll_last = now;
+	if (gap <= POLL_GAP)
+		return true;
+	v->poll_away += gap;
+	if (v->poll_device && !FAULT(POLL_ANY_GAP))
+		v->poll_lost = gap > POLL_MOST && !FAULT(POLL_SLICES_UNSEEN);
 	else
-		v->poll_away += away;
-	return away <= POLL_GAP;
+		v->poll_lost = !FAULT(POLL_GAP_UNSEEN);
+	return !v->poll_lost;
+}
+
+/* For how long what ended the looks has waited for this processor, ns. */
+static u64 late(const struct vcpu *v)
+{
+	u64 told = READ_ONCE(v->s.told), kicked = READ_ONCE(v->woken), now = rdtsc();
+
+	if (!told || (kicked && (s64)(kicked - told) < 0))
+		told = kicked;
+	return told && (s64)(now - told) > 0 ? cycles_ns(now - told) : 0;
 }
 
 bool poll_begin(struct vcpu *v)
 {
+	enum awaited what;
+
 	if (shared->s.flags & PHV_FLAG_NO_POLLS)
 		return false;
-	if (!others_may(v))
+	what = awaited(v, 0);
+	if (what == AWAITED_NOTHING)
 		return false;
 	if (v->poll_pause) {
 		v->poll_pause--;
@@ -138,34 +163,34 @@ bool poll_begin(struct vcpu *v)
 	}
 	v->poll_start = now_ns();
 	v->poll_last = v->poll_start;
-	v->poll_lost = 0;
+	v->poll_lost = false;
 	v->poll_away = 0;
 	v->poll_looks = 0;
-	v->poll_device = !(v->poll_ns && others_run(v));
+	v->poll_device = what == AWAITED_DEVICE;
+	WRITE_ONCE(v->s.told, 0);
 	WRITE_ONCE(v->s.polling, 1);
 	return true;
 }
 
 bool poll_on(struct vcpu *v)
 {
-	u64 now;
+	u64 now, looked;
+	bool examine;
 
 	cpu_relax();
 	now = now_ns();
-	if (now - v->poll_last > POLL_GAP)
-		v->poll_lost += now - v->poll_last;
-	v->poll_last = now;
-	if (v->poll_lost || now >= v->s.deadline_ns)
+	if (!passed(v, now) || now >= v->s.deadline_ns)
 		return false;
-	if (now - v->poll_start >= v->poll_ns &&
-	    (now - v->poll_start >= POLL_MOST || !devices_look(v)))
-		return false;
-	if (++v->poll_looks % POLL_EXAMINE)
+	looked = now - v->poll_start;
+	examine = !(++v->poll_looks % POLL_EXAMINE);
+	if (!examine && looked < v->poll_ns)
 		return true;
-	/* What comes meanwhile must not hide that it took long. */
-	if (v->poll_device && !give_way(v, now))
+	if (awaited(v, looked) == AWAITED_NOTHING)
 		return false;
-	return others_may(v);
+	/* A program that answers the device may have been woken on this processor. */
+	if (examine && v->poll_device && !FAULT(POLL_KEEPS_PROCESSOR))
+		host0(sched_yield);
+	return true;
 }
 
 static u32 at_most(u64 value, u32 most)
@@ -173,32 +198,36 @@ static u32 at_most(u64 value, u32 most)
 	return value < most ? (u32)value : most;
 }
 
+/* Looks have cost more than they won. */
+static void rest(struct vcpu *v)
+{
+	if (!v->poll_backoff)
+		v->poll_backoff = POLL_PAUSE;
+	else if (!FAULT(POLL_PAUSE_STAYS))
+		v->poll_backoff = at_most(v->poll_backoff * 2ULL, POLL_PAUSE_MOST);
+	v->poll_pause = v->poll_backoff;
+}
+
 void poll_end(struct vcpu *v, bool won)
 {
 	struct thread *t = thread_of(v);
-	u64 looked = v->poll_last - v->poll_start - v->poll_lost - v->poll_away;
+	u64 looked;
 
 	WRITE_ONCE(v->s.polling, 0);
+	/* What came meanwhile must not hide that it had to wait. */
+	if (won && v->poll_device && passed(v, now_ns()))
+		v->poll_lost = late(v) > POLL_GAP && !FAULT(POLL_LATE_UNSEEN);
+	looked = v->poll_last - v->poll_start - v->poll_away;
 	/* The thread's time that was no vCPU's: without it less would look stolen than was. */
 	t->unsampled += looked * (shared->s.clock.tsc_hz / 1000000) / 1000;
-	if (v->poll_lost && v->poll_device) {
-		v->poll_device_backoff = at_most(v->poll_device_backoff ?
-						 v->poll_device_backoff * 2ULL : POLL_PAUSE_DEVICE,
-						 POLL_PAUSE_DEVICE_MOST);
-		v->poll_pause = v->poll_device_backoff;
-	} else if (v->poll_lost) {
-		v->poll_backoff = at_most(v->poll_backoff ? v->poll_backoff * 2ULL : POLL_PAUSE,
-					  POLL_PAUSE_MOST);
-		v->poll_pause = v->poll_backoff;
-	}
-	if (won) {
-		v->s.polls_won++;
+	if (v->poll_lost)
+		rest(v);
+	else if (won)
 		v->poll_backoff -= v->poll_backoff / 16;
-		if (!v->poll_lost)
-			v->poll_device_backoff /= 2;
-	} else {
+	if (won)
+		v->s.polls_won++;
+	else
 		v->s.polls_lost++;
-	}
 }
 
 void poll_learn(struct vcpu *v, u64 begin, u64 kicked)

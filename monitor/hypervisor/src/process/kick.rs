@@ -65,7 +65,12 @@ pub fn signal(core: &Core, vcpu: usize) -> Was {
             sys::futex_wake(target.wait_word);
             return Was::Asleep;
         }
-        Found::Looking => return Was::Looking,
+        Found::Looking => {
+            // Whether it sees that at once tells it whether it should rather have slept.
+            let told = &core.shared.vcpu(vcpu).told;
+            let _ = told.compare_exchange(0, sys::tsc(), Ordering::Relaxed, Ordering::Relaxed);
+            return Was::Looking;
+        }
         Found::Owner(owner) => owner,
     };
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
@@ -140,8 +145,8 @@ pub fn send(core: &Core, message: Message) -> Was {
     interrupt(core, vcpu, message.vector())
 }
 
-/// Whether a vCPU runs or wants to, or looks for an interrupt without a sleep. The guest can write
-/// anything there.
+/// Whether a vCPU runs or wants to, or looks for an interrupt without a sleep: then it will run
+/// soon, and one that was just told still looks as if it did. The guest can write anything there.
 pub fn runs(core: &Core, vcpu: usize) -> bool {
     let vcpu = core.shared.vcpu(vcpu);
     vcpu.state.is(VcpuState::Running, Ordering::SeqCst) || vcpu.polling.load(Ordering::SeqCst) != 0
@@ -216,8 +221,14 @@ mod tests {
         let words = core.shared.vcpu(0);
         words.polling.store(1, Ordering::SeqCst);
         assert!(runs(&core, 0));
+        let before = sys::tsc();
         assert_eq!(tell(&core, 0, ALARM), Was::Looking);
         assert_eq!(words.wait_word.load(Ordering::SeqCst), 0);
+        // The first time counts.
+        let told = words.told.load(Ordering::SeqCst);
+        assert!(told >= before && told <= sys::tsc());
+        assert_eq!(tell(&core, 0, ALARM), Was::Looking);
+        assert_eq!(words.told.load(Ordering::SeqCst), told);
         words.polling.store(0, Ordering::SeqCst);
         assert!(!runs(&core, 0));
         assert_eq!(tell(&core, 0, ALARM), Was::Asleep);
