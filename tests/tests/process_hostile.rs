@@ -11,6 +11,7 @@ use paravane_tests::program::{self, Run};
 use paravane_tests::tree;
 use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -137,6 +138,37 @@ fn a_machine_ends_on_request_after_any_scribbling() {
             "seed {seed}: {:?}",
             start.elapsed()
         );
+        tree::wait_gone(&all).unwrap();
+    }
+}
+
+/// A vCPU that sleeps is not woken if the guest says that it looks for interrupts by itself. That
+/// harms the guest alone: neither a request to end nor a time limit needs its vCPUs.
+#[test]
+fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (limit, signal, code) in [("60", true, 143), ("5", false, 1)] {
+        let mut machine = command("deaf", &[]);
+        machine.args(["--cpus", "2", "--timeout", limit]);
+        let mut monitor = machine.stdout(Stdio::piped()).spawn().unwrap();
+        let started = Instant::now();
+        let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
+        let said = lines.find_map(|line| {
+            let line = line.unwrap();
+            line.trim().strip_prefix("vCPU 1 ").map(str::to_string)
+        });
+        assert_eq!(said.as_deref(), Some("hears nothing"));
+        let all = tree::everything(monitor.id());
+        let wanted = if signal {
+            tree::signal(monitor.id(), Signal::TERM);
+            Instant::now()
+        } else {
+            started + Duration::from_secs(5)
+        };
+        lines.for_each(drop);
+        assert_eq!(monitor.wait().unwrap().code(), Some(code));
+        let late = wanted.elapsed();
+        assert!(late < Duration::from_secs(5), "{late:?}");
         tree::wait_gone(&all).unwrap();
     }
 }

@@ -296,6 +296,55 @@ static void neighbour_run(void)
 	      neighbour.refused);
 }
 
+static u64 heard;
+
+static void hear(struct regs *regs)
+{
+	(void)regs;
+	WRITE_ONCE(heard, READ_ONCE(heard) + 1);
+}
+
+static void listen(void *argument)
+{
+	(void)argument;
+	for (;;)
+		halt();
+}
+
+/* Whether vCPU 1, which sleeps, hears an interrupt within so long. */
+static bool hears(u64 ns)
+{
+	u64 before, end = now() + 100 * NS_PER_US * 1000;
+
+	while (vcpu_at(1)->state != PHV_VCPU_HALTED || now() < end)
+		pause();
+	before = READ_ONCE(heard);
+	send_icr(1, ICR_FIXED | VECTOR_STORM);
+	for (end = now() + ns; now() < end;)
+		if (READ_ONCE(heard) != before)
+			return true;
+	return false;
+}
+
+/*
+ * A sleeping vCPU of which the area says that it looks for interrupts by itself: nobody wakes it.
+ * All vCPUs sleep so in the end.
+ */
+static void deaf_run(void)
+{
+	u32 i;
+
+	set_irq_handler(VECTOR_STORM, hear);
+	run_on(1, listen, NULL);
+	if (!hears(NS_PER_S))
+		panic("vCPU 1 hears nothing");
+	vcpu_at(1)->polling = 1;
+	print("# vCPU 1 hears %s\n", hears(NS_PER_S) ? "all the same" : "nothing");
+	for (i = 0; i < machine.vcpus_online; i++)
+		vcpu_at(i)->polling = 1;
+	listen(NULL);
+}
+
 bool hostile_attack(const char *mode)
 {
 	if (!strcmp(mode, "burst"))
@@ -308,6 +357,8 @@ bool hostile_attack(const char *mode)
 		storm_run(interrupts);
 	else if (!strcmp(mode, "neighbour"))
 		neighbour_run();
+	else if (!strcmp(mode, "deaf"))
+		deaf_run();
 	else
 		return false;
 	return true;
