@@ -134,8 +134,8 @@ pub fn raise(core: &Core, line: usize) -> Was {
     interrupt(core, vcpu, vector)
 }
 
-/// Sends an interrupt whose vector and vCPU the guest chose. It costs what [`raise`] costs: a bit in
-/// the vCPU's memory and a kick. A vCPU that is off gets none, as from another vCPU
+/// Sends an interrupt whose vector and vCPU the guest chose. It costs what [`raise`] costs: a bit
+/// in the vCPU's memory and a kick. A vCPU that is off gets none, as from another vCPU
 /// (`layers/process/calls/apic.c`).
 pub fn send(core: &Core, message: Message) -> Was {
     let vcpu = size(message.vcpu().into());
