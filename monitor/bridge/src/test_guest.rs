@@ -57,7 +57,7 @@ impl Line for Count {
     }
 
     fn send(&self, message: Message) {
-        assert!(message.vcpu() < VCPUS as u32 && message.vector() >= 32);
+        assert!((message.vcpu() as usize) < VCPUS && message.vector() >= 32);
         self.sent.lock().unwrap().push(message);
     }
 }
