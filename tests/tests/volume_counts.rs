@@ -173,6 +173,28 @@ fn a_request_carries_a_mebibyte() {
     machine.end();
 }
 
+/// Pages of what is written would be dropped before they are read.
+#[test]
+fn what_is_written_takes_no_memory() {
+    const MIB: u64 = 64;
+    let mut machine = machine();
+    let cached = |machine: &mut Worker| {
+        let said = machine.tell("awk '/^Cached:/ { printf $2 }' /proc/meminfo");
+        said.trim().parse::<u64>().unwrap() >> 10
+    };
+    let before = cached(&mut machine);
+    for (size, count) in [("1M", MIB), ("64k", MIB * 16), ("4k", MIB * 256)] {
+        machine.does(&format!(
+            "dd if=/dev/zero of=data{size} bs={size} count={count} status=none"
+        ));
+        let more = cached(&mut machine).saturating_sub(before);
+        assert!(more < MIB / 4, "{size}: {more} MiB");
+    }
+    let said = machine.tell("for one in data*; do cmp -n 67108864 $one /dev/zero; done");
+    assert_eq!(said, "\n");
+    machine.end();
+}
+
 /// A file takes neighbouring pages, which share a buffer of a request.
 #[test]
 fn neighbouring_pages_are_one_buffer() {
