@@ -155,6 +155,29 @@ fn what_is_forgotten_takes_no_interrupt() {
     machine.end();
 }
 
+/// A table of descriptors that grows under several threads lets the device's thread sleep, and then
+/// workers serve for a while. There is room before.
+#[test]
+fn descriptors_of_many_files_take_no_time() {
+    const MANY: u64 = 3000;
+    let mut machine = Worker::in_volume("", |folder| {
+        for number in 0..MANY {
+            fs::write(folder.join(number.to_string()), "").unwrap();
+        }
+    });
+    let size = |machine: &Worker| {
+        let status = fs::read_to_string(format!("/proc/{}/status", machine.pid())).unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        size.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = size(&machine);
+    machine.tell("find . -size +8k");
+    assert_eq!(size(&machine), before);
+    let open = fs::read_dir(format!("/proc/{}/fd", machine.pid())).unwrap();
+    assert!(open.count() as u64 > MANY);
+    machine.end();
+}
+
 /// Data are written and read by 1 MiB.
 #[test]
 fn a_request_carries_a_mebibyte() {

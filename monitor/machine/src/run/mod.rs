@@ -63,6 +63,8 @@ pub fn run(
             choice.name, choice.why
         ));
     }
+    // Before a shared folder makes room for its descriptors.
+    raise_descriptors();
     let patient = gdb.is_some() || choice.slow;
     // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
     // before that, so that `stop`, `exec` and `stat` answer at once.
@@ -72,7 +74,6 @@ pub fn run(
         None => (None, None),
     };
     tracing::info!(ms = ms(begun), "all files are read");
-    raise_descriptors();
     let signals = Signals::install().context("cannot handle signals")?;
     let report = NetworkReport::new(verbose, named)?;
     let timeout = spec
