@@ -9,7 +9,6 @@
 //! Run by root, owners are the same on both sides. No request makes a host program that gives its
 //! caller rights, unless the user has asked for that ([`masked`]).
 
-mod descriptors;
 mod events;
 mod folder;
 mod listed;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The shared folder itself: where it is on the host, and how it is served.
 
-use super::descriptors;
 use super::folder::Folder;
 use super::listed::Listed;
 use super::masked::Masked;
@@ -106,7 +105,6 @@ impl Root {
             looked: None,
             shared: Arc::new(Listed::new(Path::new(path))),
         };
-        descriptors::make_room(root.folder.as_fd()).with_context(name)?;
         root.mixed.store(root.far_below(), Ordering::SeqCst);
         let kind = rustix::fs::fstatfs(&root.folder).with_context(name)?.f_type;
         root.local = LOCAL.contains(&kind);

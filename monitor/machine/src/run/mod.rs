@@ -6,6 +6,7 @@ mod background;
 mod bus;
 mod choice;
 mod crash;
+mod descriptors;
 mod drive;
 mod finish;
 mod kernel_log;
@@ -35,7 +36,6 @@ use paravane_hypervisor::KernelFile;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::stderr::say;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
 /// Runs a machine. `named`: its entry in the store, if it has a name.
@@ -51,6 +51,10 @@ pub fn run(
     background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
+    descriptors::raise();
+    if !spec.volumes.is_empty() || spec.rootfs.is_some() {
+        descriptors::make_room()?;
+    }
     let kernel = spec
         .kernel
         .as_deref()
@@ -63,8 +67,6 @@ pub fn run(
             choice.name, choice.why
         ));
     }
-    // Before a shared folder makes room for its descriptors.
-    raise_descriptors();
     let patient = gdb.is_some() || choice.slow;
     // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
     // before that, so that `stop`, `exec` and `stat` answer at once.
@@ -96,15 +98,6 @@ pub fn run(
         })?;
     }
     outcome
-}
-
-/// Raises the limit of descriptors to its maximum: a shared folder needs one for each file that the
-/// guest knows.
-fn raise_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // If a sandbox refuses this, the lower limit stays.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Milliseconds since that time, for the log.

@@ -1,40 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Room for the descriptors of a shared folder's files: the device has one for each that the guest
+//! Room for the descriptors of shared folders: the device has one for each file that the guest
 //! knows.
 //!
 //! Linux doubles a process's table when it is full. While several threads share it, the thread that
 //! needs the room then sleeps until all CPUs have passed through the scheduler (`expand_fdtable()`
 //! in fs/file.c): a list of 9,700 files took six such sleeps of 7 to 19 ms, and workers served for
-//! a while after each. A table never becomes smaller, so it is made large before.
+//! a while after each. A table never becomes smaller, so it is made large before there are threads.
 
-use rustix::process::{Resource, getrlimit};
-use std::io;
-use std::os::fd::BorrowedFd;
+use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::fs::File;
 
 /// Descriptors for which there is room from the beginning, if the process may have as many. They
 /// take 130 KiB of the host's kernel. More are possible, and cost a wait each time the number
 /// doubles.
 const ROOM: u64 = 16384;
 
-/// Makes room. `any` is open. While the process has other threads, this is one such sleep.
+/// Raises the limit of descriptors to its maximum.
+pub fn raise() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If a sandbox refuses this, the lower limit stays.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Makes room. While the process has other threads, this is one of the sleeps that it saves.
 ///
 /// # Errors
-/// The process has no descriptor left.
-pub fn make_room(any: BorrowedFd<'_>) -> io::Result<()> {
+/// The process can open nothing.
+pub fn make_room() -> anyhow::Result<()> {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
-    let last = most.min(ROOM).saturating_sub(1);
-    let last = i32::try_from(last).map_err(io::Error::other)?;
+    let last = i32::try_from(most.min(ROOM).saturating_sub(1))?;
+    let what = "cannot make room for the descriptors of shared folders";
+    let any = File::open("/").context(what)?;
     // The last one may be in use: then there is room.
-    match rustix::io::fcntl_dupfd_cloexec(any, last) {
+    match rustix::io::fcntl_dupfd_cloexec(&any, last) {
         Ok(_) | Err(rustix::io::Errno::MFILE) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error).context(what),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     /// The size of this process's table.
     fn size() -> u64 {
@@ -45,8 +53,7 @@ mod tests {
 
     #[test]
     fn the_table_has_room_for_many() {
-        let file = std::fs::File::open("/").unwrap();
-        make_room(file.as_fd()).unwrap();
+        make_room().unwrap();
         let most = getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
         assert!(size() >= most.min(ROOM), "{}", size());
     }
