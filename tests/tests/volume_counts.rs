@@ -155,8 +155,8 @@ fn what_is_forgotten_takes_no_interrupt() {
     machine.end();
 }
 
-/// A table of descriptors that grows under several threads lets the device's thread sleep, and then
-/// workers serve for a while. There is room before.
+/// A table of descriptors that grows under several threads makes the device's thread sleep, and
+/// then workers serve for a while. There is room before.
 #[test]
 fn descriptors_of_many_files_take_no_time() {
     const MANY: u64 = 3000;
@@ -215,6 +215,33 @@ fn what_is_written_takes_no_memory() {
     }
     let said = machine.tell("for one in data*; do cmp -n 67108864 $one /dev/zero; done");
     assert_eq!(said, "\n");
+    machine.end();
+}
+
+/// Memory that takes more requests than whole pages, or cannot be pinned, goes through the cache.
+#[test]
+fn what_is_written_takes_no_more_requests_than_by_pages() {
+    const MIB: u64 = 8;
+    if !own_changes_are_known() {
+        return;
+    }
+    let mut machine = Worker::in_volume("", |folder| {
+        linux::compile(
+            &source_root().join("tests/guest/pieces"),
+            &folder.join("pieces"),
+        );
+    });
+    for how in ["unaligned", "small", "write-only"] {
+        let number = requests(&mut machine, &format!("./pieces {how}"));
+        assert!(
+            (MIB..=MIB + OTHERS).contains(&number),
+            "{how}: {number} requests"
+        );
+        let said = machine.tell(&format!(
+            "printf '%d %d' $(wc -c <{how}) $(tr -d x <{how} | wc -c)"
+        ));
+        assert_eq!(said.trim(), format!("{} 0", MIB << 20), "{how}");
+    }
     machine.end();
 }
 

@@ -28,6 +28,8 @@ struct venet_pair {
 	call_single_data_t csd;
 	/* In place of that, unless the pair has the bus's interrupt. */
 	struct vbus_interrupt own;
+	/* It left its CPU, which went offline. */
+	bool moved;
 	char name[32];
 
 	/* Receive: the frame of which parts are missing. */

@@ -6,6 +6,7 @@
  */
 #include <linux/cpuhotplug.h>
 #include <linux/init.h>
+#include <linux/irq.h>
 #include "venet.h"
 
 static void there(void *data)
@@ -86,17 +87,35 @@ void venet_place(struct venet *venet)
 
 static enum cpuhp_state online_state = CPUHP_INVALID;
 
-/* The interrupts that were moved when the CPU went offline come back. */
+/* Interrupts that have no CPU but this one move. */
+static int cpu_goes_offline(unsigned int cpu, struct hlist_node *node)
+{
+	struct venet *venet = hlist_entry(node, struct venet, online);
+	int i;
+
+	for (i = 0; i < venet->count; i++) {
+		struct venet_pair *pair = &venet->pairs[i];
+
+		if (pair->own.irq && pair->cpu == cpu &&
+		    cpumask_equal(irq_get_effective_affinity_mask(pair->own.irq), cpumask_of(cpu)))
+			pair->moved = true;
+	}
+	return 0;
+}
+
+/* They come back, and no others: those are where the user wants them. */
 static int cpu_online_again(unsigned int cpu, struct hlist_node *node)
 {
 	struct venet *venet = hlist_entry(node, struct venet, online);
 	int i;
 
 	for (i = 0; i < venet->count; i++) {
-		const struct venet_pair *pair = &venet->pairs[i];
+		struct venet_pair *pair = &venet->pairs[i];
 
-		if (pair->own.irq && pair->cpu == cpu)
+		if (pair->own.irq && pair->cpu == cpu && pair->moved)
 			irq_set_affinity(pair->own.irq, cpumask_of(cpu));
+		if (pair->cpu == cpu)
+			pair->moved = false;
 	}
 	return 0;
 }
@@ -108,6 +127,7 @@ static int request(struct venet_pair *pair)
 	pair->own.connection = &venet->connection;
 	pair->own.first = pair->number ? 2 * pair->number + 1 : 0;
 	pair->own.count = 2;
+	pair->moved = false;
 	snprintf(pair->name, sizeof(pair->name), "%s-pair%u",
 		 dev_name(&venet->connection.device->dev), pair->number);
 	return vbus_request_interrupt(&pair->own, venet->count > 1 ? cpumask_of(pair->cpu) : NULL,
@@ -153,7 +173,7 @@ void venet_init_pair(struct venet_pair *pair)
 static int __init venet_init_online(void)
 {
 	int state = cpuhp_setup_state_multi(CPUHP_AP_ONLINE_DYN, "vbus/venet:online",
-					    cpu_online_again, NULL);
+					    cpu_online_again, cpu_goes_offline);
 
 	/* Without it interrupts stay where they were moved to. */
 	if (state >= 0)
