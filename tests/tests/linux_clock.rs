@@ -247,9 +247,25 @@ fn shares(text: &str) -> Vec<(f64, f64)> {
 }
 
 /// The host stops a machine whose CPUs sleep most of the time. What each of them waits then for its
-/// processor, after its sleep, is stolen time and not idle, too.
+/// processor, after its sleep, is stolen time and not idle, too. In about one machine of twelve one
+/// CPU has not taken that from its idle time yet when the program reads it, so there are three.
 #[test]
 fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
+    let all = (0..3).find_map(|_| {
+        let text = times_of_a_stopped_machine();
+        let cpus = shares(&text);
+        assert_eq!(cpus.len(), 4, "{text}");
+        assert!(
+            cpus.iter().all(|(sum, _)| (sum - 100.0).abs() <= 2.0),
+            "{text}"
+        );
+        cpus.iter().all(|(_, stolen)| *stolen > 40.0).then_some(())
+    });
+    assert!(all.is_some(), "not stolen in any of three machines");
+}
+
+/// What a machine prints that was stopped for 3 of 5 s.
+fn times_of_a_stopped_machine() -> String {
     let folder = times();
     let volume = format!("{}:/t:ro", folder.path().display());
     let mut machine = vm::command(["--cpus", "4", "--volume", &volume])
@@ -276,11 +292,7 @@ fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
     text.read_to_string(&mut rest).unwrap();
     println!("{rest}");
     assert!(machine.wait().unwrap().success());
-    let cpus = shares(&rest);
-    assert_eq!(cpus.len(), 4, "{rest}");
-    for (sum, stolen) in cpus {
-        assert!((sum - 100.0).abs() <= 2.0 && stolen > 40.0, "{rest}");
-    }
+    rest
 }
 
 /// Four vCPUs that all read the clock, beside programs that use the host's processors twice: the
