@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When a vCPU that halts looks for an interrupt, and when it stops to: `vcpu/poll.c` of the layer
-//! by itself, with a clock and a host that do what a test says (`tests/layer/poll`). Each bound has
-//! a planted fault (`layers/faults.txt`) that its test must find.
+//! by itself, with a clock and a host that do what a test says (`tests/layer/poll`). Most bounds
+//! have a planted fault (`layers/faults.txt`) that its test must find.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -138,6 +138,19 @@ static bool passed(struct vcpu *v, u64 now)
 	return !v->poll_lost;
 }
 
+/* The time that another program had then was no look's. A gap is for passed(). */
+static void give_way(struct vcpu *v, u64 before)
+{
+	u64 now;
+
+	host0(sched_yield);
+	now = now_ns();
+	if (now - before > POLL_GAP)
+		return;
+	v->poll_away += now - before;
+	v->poll_last = now;
+}
+
 /* For how long what ended the looks has waited for this processor, ns. */
 static u64 late(const struct vcpu *v)
 {
@@ -189,7 +202,7 @@ bool poll_on(struct vcpu *v)
 		return false;
 	/* A program that answers the device may have been woken on this processor. */
 	if (examine && v->poll_device && !FAULT(POLL_KEEPS_PROCESSOR))
-		host0(sched_yield);
+		give_way(v, now);
 	return true;
 }
 

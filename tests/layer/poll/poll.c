@@ -161,6 +161,11 @@ static void answer(void)
 	yield_ns = 40 * US;
 	for (i = 0; i < 1000; i++)
 		CHECK(halt(yield_ns) == WON);
+	/* Its time is not the vCPU's, which would look stolen. */
+	yield_ns = 15 * US;
+	thread_of(v)->unsampled = 0;
+	CHECK(halt(180 * US) == WON);
+	CHECK(thread_of(v)->unsampled < 40 * US);
 }
 
 /* Others have the processor when the interrupt comes, for a moment. */
@@ -174,7 +179,7 @@ static void late(void)
 		CHECK(pause(50 * US) == expected);
 	CHECK(pause(50 * US) == PAUSE_MOST);
 	CHECK(pause(50 * US) == PAUSE_MOST);
-	/* It is noticed who told the vCPU, and another vCPU's interrupt counts as well. */
+	/* Another vCPU's interrupt counts as well. */
 	v->poll_pause = 0;
 	v->poll_backoff = 0;
 	yield_ns = 200;

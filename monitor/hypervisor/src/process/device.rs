@@ -266,6 +266,12 @@ impl Line for VcpuLine {
 
     fn send(&self, message: Message) {
         count(&self.counters.interrupts, 1);
+        // What looks for this card, and where its thread runs, follow the vCPU that it tells. So
+        // does the line, by which only events still come.
+        let notifier = &self.core.shared.device(self.number).notifier;
+        if notifier.load(Ordering::Relaxed) != message.vcpu() {
+            notifier.store(message.vcpu(), Ordering::Relaxed);
+        }
         let was = kick::send(&self.core, message);
         self.interrupts.count(was);
     }

@@ -51,9 +51,8 @@ pub fn run(
     background: Option<Background>,
 ) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    descriptors::raise();
     if !spec.volumes.is_empty() || spec.rootfs.is_some() {
-        descriptors::make_room()?;
+        descriptors::make_room();
     }
     let kernel = spec
         .kernel
@@ -76,6 +75,7 @@ pub fn run(
         None => (None, None),
     };
     tracing::info!(ms = ms(begun), "all files are read");
+    descriptors::raise();
     let signals = Signals::install().context("cannot handle signals")?;
     let report = NetworkReport::new(verbose, named)?;
     let timeout = spec
