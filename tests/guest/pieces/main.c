@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * pieces HOW: makes the file HOW of 8 MiB in the current folder, by writes of 1 MiB of the letter x:
+ * pieces HOW: makes the file HOW of 8 MiB in the current folder, 1 MiB by each write:
  *
  *   unaligned	from memory that does not begin where a page does
  *   small	each of 1024 pieces
