@@ -5,6 +5,7 @@
 pub mod bare;
 pub mod busy;
 pub mod debian;
+pub mod echo;
 pub mod fuzz;
 pub mod gdb;
 pub mod guest;

@@ -5,9 +5,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::worker::{COMMANDS, Worker};
-use paravane_tests::{linux, source_root};
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use paravane_tests::{echo, linux, source_root};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,26 +29,6 @@ struct Own {
     counts: Vec<u64>,
 }
 
-/// Returns what it gets.
-fn echo() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                    if stream.write_all(&bytes[..count]).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    port
-}
-
 impl Machine {
     fn start() -> Self {
         let mut worker = Worker::start(None, COMMANDS, |folder| {
@@ -64,7 +42,7 @@ impl Machine {
         worker.does("/x/nic eth0 2");
         Machine {
             worker,
-            port: echo(),
+            port: echo::start(),
         }
     }
 

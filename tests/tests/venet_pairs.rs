@@ -4,11 +4,8 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::worker::Worker;
-use paravane_tests::{linux, source_root};
+use paravane_tests::{echo, linux, source_root};
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::thread;
 
 /// What it reads is a command.
 const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
@@ -28,26 +25,6 @@ fn machine() -> Worker {
         ];
         words.map(String::from).to_vec()
     })
-}
-
-/// A server that returns what it gets.
-fn echo() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(count @ 1..) = stream.read(&mut bytes) {
-                    if stream.write_all(&bytes[..count]).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    port
 }
 
 /// The counters of the card. The output of a command is in one line.
@@ -79,7 +56,7 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
 #[test]
 fn each_vcpu_has_a_pair_of_queues() {
     let mut machine = machine();
-    let port = echo();
+    let port = echo::start();
     machine.tell("/x/nic eth0 2");
     for cpu in [0, 1, 0, 1] {
         let grown = exchange(&mut machine, cpu, port);

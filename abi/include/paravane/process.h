@@ -564,7 +564,7 @@ struct phv_vcpu {
 	__u64 polls_lost; /* halts that polled in vain */
 	__u32 polling; /* (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake */
 	__u32 polling_pad; /* zero */
-	__u64 told; /* time-stamp counter when the monitor first had something for the vCPU that looks; 0: it has not. The layer clears it before the vCPU looks */
+	__u64 told; /* TSC when the monitor first told the vCPU that polls; 0: not yet */
 	__u8 reserved[40]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");

@@ -591,7 +591,7 @@ pub struct Vcpu {
     pub polling: AtomicU32,
     /// Zero.
     pub polling_pad: AtomicU32,
-    /// Time-stamp counter when the monitor first had something for the vCPU that looks; 0: it has not. The layer clears it before the vCPU looks.
+    /// TSC when the monitor first told the vCPU that polls; 0: not yet.
     pub told: AtomicU64,
     /// Zero.
     pub reserved: [AtomicU8; 40],

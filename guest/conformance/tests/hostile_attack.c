@@ -327,7 +327,7 @@ static bool hears(u64 ns)
 }
 
 /*
- * A sleeping vCPU of which the area says that it looks for interrupts by itself: nobody wakes it.
+ * A vCPU sleeps, and the area says that it polls for interrupts. So no sender wakes it.
  * All vCPUs sleep so in the end.
  */
 static void deaf_run(void)

@@ -152,8 +152,8 @@ TEST(bus_interrupt_refuses, "bus.interrupt.refuses", 1, 0, LINE_ROUTE, LINE_NOTI
 	CHECK_EQ(choose(&link, BUS_RX, here, VMI_VECTOR_MIN - 1), VBUS_ERROR_INVALID);
 	CHECK_EQ(choose(&link, BUS_RX, here, VMI_VECTOR_MAX + 1), VBUS_ERROR_INVALID);
 	CHECK_EQ(choose(&link, BUS_RX, here, 0x100 | VECTOR_OTHER), VBUS_ERROR_INVALID);
-	CHECK_EQ(choose(&link, BUS_RX, 0xffff, VECTOR_OTHER), VBUS_ERROR_NOT_FOUND);
-	CHECK_EQ(choose(&link, BUS_RX, 0xffffffff, VECTOR_OTHER), VBUS_ERROR_NOT_FOUND);
+	CHECK_EQ(choose(&link, BUS_RX, 0xffff, VECTOR_OTHER), VBUS_ERROR_INVALID);
+	CHECK_EQ(choose(&link, BUS_RX, 0xffffffff, VECTOR_OTHER), VBUS_ERROR_INVALID);
 	CHECK_EQ(choose(&link, 2, here, VECTOR_OTHER), VBUS_ERROR_NOT_FOUND);
 	CHECK_EQ(choose(&link, 0xffffffff, here, VECTOR_OTHER), VBUS_ERROR_NOT_FOUND);
 	none = link;

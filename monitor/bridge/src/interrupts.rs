@@ -42,13 +42,7 @@ impl Interrupt {
         if vector == 0 {
             return Ok(None);
         }
-        let refused = |why: NoMessage| {
-            let kind = match why {
-                NoMessage::Vector => Kind::Invalid,
-                NoMessage::Vcpu => Kind::NotFound,
-            };
-            Error::new(kind, why.to_string())
-        };
+        let refused = |why: NoMessage| Error::new(Kind::Invalid, why.to_string());
         self.line.message(apic, vector).map(Some).map_err(refused)
     }
 }
@@ -182,7 +176,7 @@ mod tests {
         all.add(0, 0, Arc::clone(&one));
         all.set(0, 0, (1, 0x41)).unwrap();
         for (connection, queue, apic, vector, expected) in [
-            (0, 0, 2, 0x41, Kind::NotFound),
+            (0, 0, 2, 0x41, Kind::Invalid),
             (0, 0, 0, 31, Kind::Invalid),
             (0, 0, 0, 256, Kind::Invalid),
             (0, 1, 0, 0x41, Kind::NotFound),

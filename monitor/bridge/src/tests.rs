@@ -265,7 +265,7 @@ fn a_driver_that_looks_by_itself_is_not_interrupted() {
     assert_eq!(
         guest.count.raised.load(Ordering::SeqCst),
         before,
-        "nobody waits"
+        "no queue waits"
     );
     // It waits now, and is interrupted once for two frames.
     let _ = guest.rx.as_ref().unwrap().here.rest();

@@ -96,8 +96,8 @@ enum halt {
 };
 
 /*
- * A halt whose end comes after so many ns. The sender of the interrupt notes when it came, as the
- * monitor does.
+ * A halt that an interrupt ends after so many ns. The sender notes when it came, as the monitor
+ * does.
  */
 static enum halt halt(u64 comes)
 {
@@ -137,7 +137,7 @@ static u32 pause(u64 comes)
 		}								\
 	} while (0)
 
-/* As long as nobody else wants the processor, each halt looks. */
+/* As long as no other thread wants the processor, each halt looks. */
 static void device(void)
 {
 	u32 i;

@@ -62,7 +62,7 @@ struct vbus_connection {
 	bool open;
 };
 
-/* An interrupt of its own for so many queues of a connection. */
+/* An interrupt that some queues of a connection have in place of the line of their bus. */
 struct vbus_interrupt {
 	struct vbus_connection *connection;
 	u32 first, count;
