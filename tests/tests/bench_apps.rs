@@ -315,6 +315,32 @@ fn nothing_outlives_the_command() {
     }
 }
 
+/// What a user has waited for is printed, and only that.
+#[test]
+fn a_signal_leaves_the_rows_that_were_measured() {
+    let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+    replace(root.path(), "gzip", "exec sleep 1000");
+    let folder = root.path().to_str().unwrap();
+    let words = ["bash-loop", "text", "--place", "rootfs", "--vcpus", "1"];
+    let mut command = command(cache.path(), &words);
+    command.args(["--json", "--root", folder]);
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut program = Ends(command.spawn().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_at_gzip(cache.path(), "host") {
+        assert!(program.0.try_wait().unwrap().is_none(), "it has ended");
+        assert!(Instant::now() < deadline, "no gzip");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tree::signal(program.0.id(), Signal::INT);
+    let result: serde_json::Value =
+        serde_json::from_reader(program.0.stdout.take().unwrap()).unwrap();
+    assert_eq!(program.0.wait().unwrap().code(), Some(128 + 2));
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["name"]), (1, &"bash-loop".into()));
+    rows.iter().for_each(check_row);
+}
+
 #[test]
 #[ignore = "minutes, with roots to be made: make test-release"]
 fn every_application_of_debian_is_measured() {

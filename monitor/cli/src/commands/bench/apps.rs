@@ -31,7 +31,7 @@ use paravane_user_io::signals::Signals;
 use paravane_user_io::{files, stderr};
 use peers::System;
 use plan::Group;
-use report::{Failure, Report};
+use report::{Failure, Measured, Report};
 use session::Terms;
 use sides::Root;
 use std::collections::BTreeMap;
@@ -39,6 +39,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use views::View;
 
 /// The name of the table's markers in the page.
 const MARKER: &str = "apps";
@@ -102,19 +103,24 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
             bail!("{}: no root", group.app.name);
         };
         let result = bench.group(group, root, group.app.input.and(inputs.as_deref()));
-        if let Some(signal) = signals.pending() {
-            return Ok(Outcome::Interrupted(signal));
-        }
         match result {
             Ok((rows, others)) => {
                 measured.extend(rows);
                 failures.extend(others);
             }
+            // The error is a consequence of the signal.
+            Err(_) if signals.pending().is_some() => {}
             // The others are worth their time all the same.
             Err(error) => {
                 failures.push(Failure::of(group, System::Paravane, &format!("{error:#}")))
             }
         }
+        if signals.pending().is_some() {
+            break;
+        }
+    }
+    if let Some(signal) = signals.pending() {
+        return interrupted(signal, measured, view.as_ref(), args);
     }
     let failed = failures.iter().any(Failure::is_error);
     let report = Report::new(measured, failures, view.as_ref());
@@ -128,6 +134,22 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Passed
     })
+}
+
+/// Prints what was measured before a signal, which may have taken hours. A page and a picture stay
+/// as they are, for they are of all rows.
+fn interrupted(
+    signal: u8,
+    measured: Vec<Measured>,
+    view: Option<&View>,
+    args: &BenchApps,
+) -> anyhow::Result<Outcome> {
+    if !measured.is_empty() {
+        stderr::say("paravane: interrupted; measured until then, of complete turns:\n");
+        let report = Report::new(measured, Vec::new(), view);
+        turns::show(&report, None, args.output.json)?;
+    }
+    Ok(Outcome::Interrupted(signal))
 }
 
 /// The roots by their names, and the folder of the input, of which some of the groups have need.

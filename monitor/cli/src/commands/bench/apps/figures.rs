@@ -72,6 +72,12 @@ impl<'a> Turns<'a> {
         }
     }
 
+    /// Whether the first system, and so each other one that works, has a turn.
+    pub fn any(&self) -> bool {
+        let pairs = self.pairs.first().and_then(|states| states.first());
+        pairs.is_some_and(|pairs| !pairs.ratios().is_empty())
+    }
+
     /// That the row does not work on the host, if so.
     pub fn host_failure(&self, group: &Group<'_>) -> Option<Failure> {
         let why = self.failed.first()?.as_ref()?;
@@ -191,5 +197,7 @@ mod tests {
         turns.add(&[vec![], vec![2.0], vec![3.0]]);
         let count = |index: usize| turns.pairs[index][0].ratios().len();
         assert_eq!((count(0), count(1)), (1, 0));
+        assert!(turns.any());
+        assert!(!Turns::new(&apps[0].rows[0], 2, 1).any());
     }
 }

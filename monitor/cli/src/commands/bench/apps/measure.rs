@@ -40,7 +40,7 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures the rows of a group. A signal ends it early, without an error.
+    /// Measures the rows of a group. After a signal it has the rows with a complete turn until then.
     pub fn group(
         &self,
         group: &Group<'_>,
@@ -86,9 +86,12 @@ impl Bench<'_> {
         let vcpus = text::count(usize::try_from(group.vcpus)?, "vCPU");
         let what = format!(" {} ({}, {vcpus})", group.app.name, group.place);
         let (rounds, signals) = (self.args.rounds, self.terms.signals);
-        turns::alternate(&what, &mut rows, rounds, signals, |row, round| {
+        let signal = turns::alternate(&what, &mut rows, rounds, signals, |row, round| {
             run.turn(&mut sides, row, round)
         })?;
+        if signal.is_some() {
+            rows.retain(Turns::any);
+        }
         let mut all = Vec::new();
         let mut failures: Vec<Failure> = rows
             .iter()
