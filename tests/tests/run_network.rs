@@ -25,7 +25,7 @@ fn run(words: &[&str], script: &str) -> program::Run {
 fn kinds() -> Vec<&'static str> {
     let passt = run(&["--net", "passt"], "true");
     if passt.code == 0 {
-        return vec!["user", "stack", "passt", "venet"];
+        return vec!["user", "stack", "passt", "venet", "venet-passt"];
     }
     eprintln!("without passt: {}", passt.stderr);
     vec!["user", "stack", "venet"]
@@ -448,7 +448,7 @@ fn a_tap_that_is_down_loses_frames_and_nothing_else() {
 fn what_cannot_be_is_refused_in_a_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("{}:80", listener.local_addr().unwrap().port());
-    let kinds: Vec<String> = ["user", "stack", "passt", "venet"]
+    let kinds: Vec<String> = ["user", "stack", "passt", "venet", "venet-passt"]
         .map(String::from)
         .to_vec();
     for kind in &kinds {
@@ -459,8 +459,11 @@ fn what_cannot_be_is_refused_in_a_line() {
             "{done:?}"
         );
     }
-    let mut command = vm::command(["--net", "passt", "--", "true"]);
-    let done = program::finish(command.env("PATH", "/nonexistent"));
-    assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
-    assert!(done.stderr.contains("--net passt: "), "{done:?}");
+    for net in ["passt", "venet-passt"] {
+        let mut command = vm::command(["--net", net, "--", "true"]);
+        let done = program::finish(command.env("PATH", "/nonexistent"));
+        assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+        let word = format!("--net {net}: passt: ");
+        assert!(done.stderr.contains(&word), "{done:?}");
+    }
 }

@@ -6,8 +6,8 @@
 //! register, maps the guest's rings, passes notifications to the devices of the bus, and
 //! interrupts. All of that runs on the bridge's thread. What the guest writes is hostile input.
 //!
-//! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Tap`] one on
-//! a tap. [`Far`] is a card on the bus of a vbusd, of which the monitor is a client: frames are
+//! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Wire`] one on
+//! a tap or on passt. [`Far`] is a card on the bus of a vbusd, of which the monitor is a client: frames are
 //! copied between the guest's memory and the monitor's, so vbusd never has memory of a guest.
 //! [`FarDisk`] is a disk there. [`Disk`] is a disk, [`Console`] a console. A machine with several
 //! devices has a bridge for each, so each has a thread and a policy. One bridge takes all devices
@@ -47,15 +47,15 @@ mod presence;
 mod shown;
 mod stack;
 mod suite;
-mod tap;
-#[cfg(test)]
-mod tap_tests;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod test_guest;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod wire;
+#[cfg(test)]
+mod wire_tests;
 
 pub use bridge::Bridge;
 pub use console::Console;
@@ -66,5 +66,5 @@ pub use far_disk::FarDisk;
 pub use planted::plant;
 pub use stack::Stack;
 pub use suite::suite;
-pub use tap::Tap;
 pub use watch::Watch;
+pub use wire::Wire;

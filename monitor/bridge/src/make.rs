@@ -8,7 +8,7 @@ use crate::far::Far;
 use crate::far_disk::FarDisk;
 use crate::model::Model;
 use crate::stack::Stack;
-use crate::tap::Tap;
+use crate::wire::Wire;
 use crate::watch::{Change, Watch};
 use paravane_vbus::Error;
 use std::sync::mpsc::Receiver;
@@ -55,14 +55,14 @@ impl Bridge {
         Ok(bridge)
     }
 
-    /// With a card on a tap.
+    /// With a card on a tap, or on passt.
     ///
     /// # Errors
     /// None that can happen.
-    pub fn tap(card: Tap) -> Result<Self, Error> {
+    pub fn wire(card: Wire) -> Result<Self, Error> {
         // The thread does what that of virtio-net does, and has its policy.
         let way = card.way();
-        let mut bridge = Bridge::new("net", vec![Model::Tap(Box::new(card))])?;
+        let mut bridge = Bridge::new("net", vec![Model::Wire(Box::new(card))])?;
         bridge.way = Some(way);
         Ok(bridge)
     }

@@ -8,7 +8,7 @@ use crate::far_disk::FarDisk;
 use crate::join::Joiner;
 use crate::presence::Presence;
 use crate::stack::Stack;
-use crate::tap::Tap;
+use crate::wire::Wire;
 use paravane_devices::Waker;
 use paravane_vbus::Device;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// How long a device looks for work by itself, in microseconds.
 const POLL_STACK: &str = "60";
 const POLL_FAR: &str = "30";
-const POLL_TAP: &str = "60";
+const POLL_WIRE: &str = "60";
 const POLL_DISK: &str = "0";
 const POLL_CONSOLE: &str = "0";
 const POLL_PLAIN: &str = "0";
@@ -27,7 +27,7 @@ pub enum Model {
     Stack(Box<Stack>),
     Far(Box<Far>),
     FarDisk(Box<FarDisk>),
-    Tap(Box<Tap>),
+    Wire(Box<Wire>),
     Disk(Box<Disk>),
     Console(Box<Console>),
     /// A device of `vbus/core`, and the name of its class.
@@ -40,7 +40,7 @@ impl fmt::Debug for Model {
             Model::Stack(_) => "venet-user",
             Model::Far(_) => "venet-bus",
             Model::FarDisk(_) => "vblk-bus",
-            Model::Tap(_) => "venet-tap",
+            Model::Wire(card) => card.class(),
             Model::Disk(_) => "vblk",
             Model::Console(_) => "vconsole",
             Model::Plain(class, _) => class,
@@ -55,7 +55,7 @@ impl Model {
             Model::Stack(_) | Model::Console(_) | Model::Plain(..) => None,
             Model::Far(card) => Some(card.presence()),
             Model::FarDisk(disk) => Some(disk.presence()),
-            Model::Tap(card) => Some(card.presence()),
+            Model::Wire(card) => Some(card.presence()),
             Model::Disk(disk) => Some(disk.presence()),
         }
     }
@@ -89,9 +89,9 @@ impl Model {
                 }
                 ("vblk-bus", disk, POLL_DISK)
             }
-            Model::Tap(mut card) => {
+            Model::Wire(mut card) => {
                 card.start(waker);
-                ("venet-tap", card, POLL_TAP)
+                (card.class(), card, POLL_WIRE)
             }
             Model::Disk(mut disk) => {
                 disk.start(waker);

@@ -23,6 +23,13 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 
+/// The header of a frame that nobody can have damaged: its checksum need not be looked at.
+pub const VERIFIED: [u8; HEADER] = {
+    let mut bytes = [0; HEADER];
+    bytes[0] = DATA_VALID;
+    bytes
+};
+
 /// `virtio_net_hdr_v1`, without its count of buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {

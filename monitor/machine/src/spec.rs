@@ -100,6 +100,7 @@ impl Spec {
         let net = match self.net {
             Net::Venet(_) => Some("--net venet"),
             Net::VenetTap(_) => Some("--net venet-tap"),
+            Net::VenetPasst(_) => Some("--net venet-passt"),
             Net::Bus { .. } => Some("--net bus"),
             _ => None,
         };
@@ -312,6 +313,8 @@ pub enum Net {
     VenetTap(String),
     /// The user-mode network inside the monitor, by a card of the virtual bus.
     Venet(Reach),
+    /// A network by passt, by a card of the virtual bus.
+    VenetPasst(Reach),
     /// A device of a virtual bus.
     Bus {
         /// The bus of this user's vbusd.

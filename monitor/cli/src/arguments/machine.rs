@@ -116,9 +116,9 @@ pub struct MachineOptions {
     pub disk: Vec<String>,
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
-    /// separate process), venet (the stack, by a card of the virtual bus), tap:NAME (an interface
-    /// of the host), venet-tap:NAME (the same by a card of the virtual bus), bus:NAME/DEVICE (a
-    /// device of vbusd's virtual bus), or none. With ,loopback
+    /// separate process), venet (the stack, by a card of the virtual bus), venet-passt (passt, by
+    /// such a card), tap:NAME (an interface of the host), venet-tap:NAME (the same by a card of the
+    /// virtual bus), bus:NAME/DEVICE (a device of vbusd's virtual bus), or none. With ,loopback
     /// after the name, the gateway's address leads to the host's loopback; with ,link-local the
     /// guest reaches 169.254.0.0/16, where clouds have their metadata service
     #[arg(long, value_name = "NET", default_value = "user")]

@@ -6,12 +6,12 @@ use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;
-use paravane_bridge::{Bridge, Stack, Tap};
+use paravane_bridge::{Bridge, Stack, Wire as BusWire};
 use paravane_confine as confine;
 use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
 use paravane_net::auto::{self, Auto, Lazy};
-use paravane_net::{Publish, passt, publish, tap, user};
+use paravane_net::{Link, Publish, passt, publish, tap, user};
 use paravane_user_io::stderr::say;
 use serde_json::json;
 use std::fs::File;
@@ -101,11 +101,7 @@ pub fn connect(
         Net::VenetTap(name) => {
             let link = tap::open(name).context("--net")?;
             report.tell(&format!("tap {name}, by a virtual bus"), None);
-            let mut card = Tap::new(link, mac);
-            if !spec.uses(Heuristic::CardLooks) {
-                card = card.without_looks();
-            }
-            devices.push(Model::Own(Box::new(Bridge::tap(card)?)));
+            devices.push(on_bus(link, mac, spec)?);
             return Ok(Connected::default());
         }
         Net::Bus { bus, device } => {
@@ -114,7 +110,11 @@ pub fn connect(
             devices.push(card);
             return Ok(Connected::default());
         }
-        Net::User(reach) | Net::Stack(reach) | Net::Passt(reach) | Net::Venet(reach) => *reach,
+        Net::User(reach)
+        | Net::Stack(reach)
+        | Net::Passt(reach)
+        | Net::Venet(reach)
+        | Net::VenetPasst(reach) => *reach,
     };
     let mut config = user::Config {
         host_loopback: reach.loopback,
@@ -154,6 +154,18 @@ pub fn connect(
             report.tell("passt", Some(&config));
             Card::new(keep(auto::Wire::Passt(link, process), &kept), mac)
         }
+        Net::VenetPasst(_) => {
+            const WORD: &str = "--net venet-passt";
+            config.publish = publish::settle(&config.publish).context(WORD)?;
+            let (link, process) = passt::start(Path::new("passt"), &config, mac).context(WORD)?;
+            report.tell("passt, by a virtual bus", Some(&config));
+            keep_process(process, &kept);
+            devices.push(on_bus(link, mac, spec)?);
+            return Ok(Connected {
+                network: Some(addresses(&config)),
+                _passt: kept,
+            });
+        }
         _ => match auto::start(passt::find().as_deref(), &mut config, mac).context("--net user")? {
             Auto::Now(open) => {
                 report.tell(&open.choice.to_string(), Some(&config));
@@ -167,6 +179,15 @@ pub fn connect(
         network: Some(addresses(&config)),
         _passt: kept,
     })
+}
+
+/// A card of the virtual bus on a link.
+fn on_bus(link: Link, mac: [u8; 6], spec: &Spec) -> anyhow::Result<Model> {
+    let mut card = BusWire::new(link, mac);
+    if !spec.uses(Heuristic::CardLooks) {
+        card = card.without_looks();
+    }
+    Ok(Model::Own(Box::new(Bridge::wire(card)?)))
 }
 
 /// The card without the heuristics that are off.
@@ -194,10 +215,14 @@ fn keep(wire: auto::Wire, kept: &Kept) -> Wire {
     match wire {
         auto::Wire::Stack(network) => Wire::Stack(network),
         auto::Wire::Passt(link, process) => {
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+            keep_process(process, kept);
             Wire::Link(link)
         }
     }
+}
+
+fn keep_process(process: passt::Process, kept: &Kept) {
+    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
 }
 
 fn ports(spec: &Spec) -> anyhow::Result<Vec<Publish>> {
@@ -218,8 +243,8 @@ fn addresses(config: &user::Config) -> Network {
     }
 }
 
-/// `none`, `user`, `stack`, `passt`, `venet`, `tap:NAME`, `venet-tap:NAME`, `bus:NAME/DEVICE`. The
-/// second to fifth may be followed by `,loopback` and `,link-local`.
+/// `none`, `user`, `stack`, `passt`, `venet`, `venet-passt`, `tap:NAME`, `venet-tap:NAME`,
+/// `bus:NAME/DEVICE`. The second to sixth may be followed by `,loopback` and `,link-local`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
     let kind = words.next().unwrap_or_default();
@@ -237,6 +262,7 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("stack", _) if known => Net::Stack(reach),
         ("passt", _) if known => Net::Passt(reach),
         ("venet", _) if known => Net::Venet(reach),
+        ("venet-passt", _) if known => Net::VenetPasst(reach),
         (_, Some(("bus", place))) => match bus::place(place) {
             Some((bus, device)) => Net::Bus {
                 bus: bus.to_string(),
@@ -246,13 +272,13 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         },
         ("none", _) if word == kind => Net::None,
         _ => bail!(
-            "--net {word}: none, user, stack, passt, venet (the last four also with ,loopback and \
-             ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE are possible"
+            "--net {word}: none, user, stack, passt, venet, venet-passt (the last five also with \
+             ,loopback and ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE are possible"
         ),
     };
     let wire = matches!(net, Net::Tap(_) | Net::VenetTap(_) | Net::Bus { .. });
     if !publish.is_empty() && (wire || net == Net::None) {
-        bail!("--publish needs --net user, stack, passt or venet");
+        bail!("--publish needs --net user, stack, passt, venet or venet-passt");
     }
     Ok(net)
 }
@@ -285,6 +311,8 @@ mod tests {
         assert_eq!(tap, Net::VenetTap("vm0,1".to_string()));
         let venet = net("venet,loopback", &port).unwrap();
         assert_eq!(venet, Net::Venet(reach(true, false)));
+        let passt = net("venet-passt,link-local", &port).unwrap();
+        assert_eq!(passt, Net::VenetPasst(reach(false, true)));
         let bus = Net::Bus {
             bus: "lan".to_string(),
             device: "switch".to_string(),
@@ -307,6 +335,8 @@ mod tests {
             ("bus:/switch", &[]),
             ("bus:lan/a b", &[]),
             ("venet,", &[]),
+            ("venet-passt:vm0", &[]),
+            ("venet,passt", &[]),
         ] {
             assert!(net(bad, ports).is_err(), "{bad}");
         }

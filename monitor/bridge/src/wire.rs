@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A card on a tap of the host: the seed's venet-tap.
+//! A card on a link: a tap of the host, the seed's venet-tap, or passt.
 //!
-//! The host's kernel gets each frame of the guest after a header that says what is to be completed
-//! in it, and gives frames with such headers. It checks them as those of every user of a tap.
+//! On a tap the host's kernel gets each frame of the guest after a header that says what is to be
+//! completed in it, and gives frames with such headers. It checks them as those of every user of a
+//! tap. passt is memory of this host: checksums are omitted in both directions. It takes no
+//! segments longer than the MTU.
 //!
-//! After a frame of the guest it looks for the answer by itself ([`Looker`]), since the tap's file
+//! After a frame of the guest it looks for the answer by itself ([`Looker`]), since the link's file
 //! wakes the thread that waits for all files, and that thread the bridge's: two switches of threads
 //! more. A look is a `read`. docs/vbus.md has the whole chain.
 
@@ -24,10 +26,11 @@ use tracing::warn;
 
 /// The card.
 #[derive(Debug)]
-pub struct Tap {
+pub struct Wire {
+    class: &'static str,
     port: Port,
     properties: Properties,
-    /// Until the host has removed the interface.
+    /// Until it has ended.
     link: Option<Link>,
     waker: Option<Waker>,
     /// The link was reported, or may have frames.
@@ -58,17 +61,23 @@ impl From<Broken> for Trouble {
     }
 }
 
-impl Tap {
-    /// A card with this address. The link is a tap's.
+impl Wire {
+    /// A card with this address.
     #[must_use]
     pub fn new(link: Link, mac: [u8; 6]) -> Self {
-        Tap {
+        let (class, segments) = if link.headers {
+            ("venet-tap", cap::TSO4 | cap::RX_TSO4)
+        } else {
+            ("venet-passt", 0)
+        };
+        Wire {
+            class,
             port: Port::default(),
             properties: Properties {
                 mac,
                 mtu: link.mtu,
                 mtu_max: link.mtu,
-                caps: cap::CHAIN | cap::CSUM | cap::TSO4 | cap::RX_TSO4,
+                caps: cap::CHAIN | cap::CSUM | segments,
             },
             link: Some(link),
             waker: None,
@@ -82,6 +91,11 @@ impl Tap {
             received: 0,
             weights: [0; 2],
         }
+    }
+
+    /// The name of its class.
+    pub(crate) fn class(&self) -> &'static str {
+        self.class
     }
 
     /// The same, but it sleeps instead of looking for what comes next.
@@ -107,18 +121,21 @@ impl Tap {
 
     /// Tells the host which unfinished frames a guest with these capabilities takes.
     fn offload(&self, caps: u32) {
+        let Some(link) = self.link.as_ref().filter(|link| link.headers) else {
+            return;
+        };
         let has = |cap: u32| caps & cap == cap;
         let offload = Offload {
             checksum: has(cap::CSUM),
             tcp4: has(cap::CHAIN | cap::CSUM | cap::RX_TSO4),
             ..Offload::default()
         };
-        if let Some(Err(error)) = self.link.as_ref().map(|l| tap::set_offload(l, offload)) {
+        if let Err(error) = tap::set_offload(link, offload) {
             warn!("network: the host keeps its offloads: {error}");
         }
     }
 
-    /// The host has removed the interface: the card disappears.
+    /// The network has ended: the card disappears.
     fn gone(&mut self, why: &str) {
         warn!("the network is down: {why}");
         if let (Some(waker), Some(link)) = (&self.waker, &self.link) {
@@ -132,6 +149,15 @@ impl Tap {
 
     /// Takes frames of the guest. Returns how many.
     fn transmit(&mut self, budget: u32) -> Result<u32, Trouble> {
+        let taken = self.send(budget);
+        // A stream keeps the frames of a round.
+        if let Some(Err(error)) = self.link.as_mut().map(Link::flush) {
+            return Err(Trouble::Host(error.to_string()));
+        }
+        taken
+    }
+
+    fn send(&mut self, budget: u32) -> Result<u32, Trouble> {
         let Some(link) = &mut self.link else {
             return Ok(0);
         };
@@ -141,8 +167,12 @@ impl Tap {
                 return Ok(taken);
             };
             let weight = weight(&frame);
-            let header = Header::of_flags(self.port.flags(), self.port.caps);
-            let sent = link.send_parts(&header.bytes(), &frame);
+            let sent = if link.headers {
+                let header = Header::of_flags(self.port.flags(), self.port.caps);
+                link.send_parts(&header.bytes(), &frame)
+            } else {
+                link.send(&frame)
+            };
             match sent {
                 Ok(true) => {
                     self.weights[0] = self.weights[0].saturating_add(weight);
@@ -169,6 +199,7 @@ impl Tap {
         let Some(link) = &mut self.link else {
             return Ok(0);
         };
+        let headers = link.headers;
         let mut given = 0;
         if let Some((frame, flags)) = &self.waiting {
             if !self.port.give(frame, *flags)? {
@@ -189,8 +220,13 @@ impl Tap {
                 Err(error) => return Err(Trouble::Host(error.to_string())),
             };
             given += 1;
-            let Some((header, frame)) = frame.split_first_chunk::<HEADER>() else {
-                continue;
+            let (header, frame) = if headers {
+                let Some((header, frame)) = frame.split_first_chunk::<HEADER>() else {
+                    continue;
+                };
+                (header, frame)
+            } else {
+                (&offload::VERIFIED, frame)
             };
             self.weights[1] = self.weights[1].saturating_add(weight(frame));
             let mut finished = Vec::new();
@@ -227,8 +263,9 @@ impl Tap {
         let mut events = EventFlags::empty();
         events.set(EventFlags::IN, self.waiting.is_none());
         // One that is down takes frames again once it is up.
-        let down = self.link.as_ref().is_some_and(|link| link.down);
-        events.set(EventFlags::OUT, self.full || down);
+        let waits = |link: &Link| link.down || link.stuck();
+        let waits = self.link.as_ref().is_some_and(waits);
+        events.set(EventFlags::OUT, self.full || waits);
         events
     }
 }
@@ -246,7 +283,7 @@ fn arm(link: Option<&Link>, waker: Option<&Waker>, armed: &mut EventFlags, event
     }
 }
 
-impl Device for Tap {
+impl Device for Wire {
     fn interface(&self) -> &'static str {
         TYPE
     }
@@ -318,7 +355,7 @@ impl Device for Tap {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        let Tap {
+        let Wire {
             looker,
             link,
             waker,
