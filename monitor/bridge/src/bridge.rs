@@ -4,9 +4,9 @@
 use crate::card::word;
 use crate::command::{self, Command, event, status};
 use crate::disk::Attached;
+use crate::host;
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::join::Joiner;
-use crate::looks::Way;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
 use crate::planted::{self, Fault};
@@ -20,6 +20,7 @@ use paravane_vbus::{
     ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Vbus,
     limits,
 };
+use paravane_vbus_cards::Way;
 use paravane_vbus_shm::layout::{self, Bridge as Registers};
 use paravane_vbus_shm::memory::size;
 use std::fmt;
@@ -391,7 +392,7 @@ impl OwnDevice for Bridge {
             let _ = attached.set(Arc::clone(&memory));
         }
         if let Some(way) = &self.way {
-            let _ = way.set(Arc::clone(&line));
+            let _ = way.set(host::peer(&line));
         }
         self.host = Some(Host {
             guest: Guest(memory),

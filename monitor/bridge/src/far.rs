@@ -6,6 +6,7 @@
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
+use crate::host;
 use crate::join::Joiner;
 use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
@@ -71,7 +72,7 @@ impl Far {
     }
 
     pub(crate) fn start(&mut self, waker: &Waker, joiner: &Joiner) {
-        self.port.start(waker);
+        self.port.start(&host::waker(waker));
         self.place.start(waker, joiner);
     }
 

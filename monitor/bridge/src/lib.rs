@@ -6,18 +6,17 @@
 //! register, maps the guest's rings, passes notifications to the devices of the bus, and
 //! interrupts. All of that runs on the bridge's thread. What the guest writes is hostile input.
 //!
-//! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Wire`] one on
-//! a tap or on passt. [`Far`] is a card on the bus of a vbusd, of which the monitor is a client: frames are
-//! copied between the guest's memory and the monitor's, so vbusd never has memory of a guest.
-//! [`FarDisk`] is a disk there. [`Disk`] is a disk, [`Console`] a console. A machine with several
-//! devices has a bridge for each, so each has a thread and a policy. One bridge takes all devices
-//! of a bus of vbusd, which come and go while the machine runs ([`Watch`]).
+//! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Wire`] one
+//! on a tap or on passt; they are of the crate `paravane-vbus-cards`. [`Far`] is a card on the bus
+//! of a vbusd, of which the monitor is a client: frames are copied between the guest's memory and
+//! the monitor's, so vbusd never has memory of a guest. [`FarDisk`] is a disk there. [`Disk`] is a
+//! disk, [`Console`] a console. A machine with several devices has a bridge for each, so each has a
+//! thread and a policy. One bridge takes all devices of a bus of vbusd, which come and go while the
+//! machine runs ([`Watch`]).
 
 #![deny(unsafe_code)]
 
-mod alarm;
 mod bridge;
-mod card;
 mod command;
 mod console;
 #[cfg(test)]
@@ -25,27 +24,22 @@ mod console_tests;
 mod disk;
 mod far;
 mod far_disk;
-mod flow;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod fuzz_disk;
+mod host;
 mod interrupts;
 mod join;
-mod looks;
 mod make;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
 mod model;
-mod offload;
-mod pair;
 #[cfg(test)]
 mod pair_tests;
 mod place;
 mod planted;
-mod presence;
 mod shown;
-mod stack;
 mod suite;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "rings in guest memory")]
@@ -53,18 +47,18 @@ mod test_guest;
 #[cfg(test)]
 mod tests;
 mod watch;
-mod wire;
 #[cfg(test)]
 mod wire_tests;
+
+use paravane_vbus_cards::{card, presence};
 
 pub use bridge::Bridge;
 pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use far_disk::FarDisk;
+pub use paravane_vbus_cards::{Stack, Wire};
 #[cfg(feature = "test-hooks")]
 pub use planted::plant;
-pub use stack::Stack;
 pub use suite::suite;
 pub use watch::Watch;
-pub use wire::Wire;

@@ -7,10 +7,9 @@ use crate::disk::Disk;
 use crate::far::Far;
 use crate::far_disk::FarDisk;
 use crate::model::Model;
-use crate::stack::Stack;
-use crate::wire::Wire;
 use crate::watch::{Change, Watch};
 use paravane_vbus::Error;
+use paravane_vbus_cards::{Stack, Wire};
 use std::sync::mpsc::Receiver;
 
 impl Bridge {

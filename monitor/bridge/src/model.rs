@@ -5,12 +5,12 @@ use crate::console::Console;
 use crate::disk::Disk;
 use crate::far::Far;
 use crate::far_disk::FarDisk;
+use crate::host;
 use crate::join::Joiner;
 use crate::presence::Presence;
-use crate::stack::Stack;
-use crate::wire::Wire;
 use paravane_devices::Waker;
 use paravane_vbus::Device;
+use paravane_vbus_cards::{Stack, Wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Model {
     ) -> (&'static str, Box<dyn Device>, &'static str) {
         match self {
             Model::Stack(mut card) => {
-                card.start(waker);
+                card.start(&host::waker(waker));
                 ("venet-user", card, POLL_STACK)
             }
             Model::Far(mut card) => {
@@ -90,7 +90,7 @@ impl Model {
                 ("vblk-bus", disk, POLL_DISK)
             }
             Model::Wire(mut card) => {
-                card.start(waker);
+                card.start(&host::waker(waker));
                 (card.class(), card, POLL_WIRE)
             }
             Model::Disk(mut disk) => {

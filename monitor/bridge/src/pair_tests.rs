@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A card with several pairs of queues, and its events, with a guest that the test plays.
 
-use crate::pair::STALL;
+use crate::card::STALL;
 use crate::test_guest::{Ask, COUNT, Guest, RINGS};
 use crate::tests::{guest, is_answer, query};
 use paravane_devices::OwnDevice;

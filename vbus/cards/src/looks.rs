@@ -6,14 +6,11 @@
 //! sees by itself costs nobody a notification. Both are guesses, and each that fails in a row makes
 //! the next ones rarer.
 
-use paravane_devices::Line;
+use crate::host::Way;
 use paravane_vbus::Attribute;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The way to the guest, once there is one.
-pub type Way = Arc<OnceLock<Arc<dyn Line>>>;
 
 /// The largest number of opportunities to look that are left out after looking in vain.
 const PAUSE: u32 = 64;
@@ -28,6 +25,7 @@ const FEW: u32 = 2;
 const TRIPS: u32 = 32;
 
 /// How many frames one counts for: a long one is several segments of a stream.
+#[must_use]
 pub fn weight(frame: &[u8]) -> u32 {
     u32::try_from(frame.len() / 2048).map_or(u32::MAX, |more| more.saturating_add(1))
 }
@@ -103,6 +101,7 @@ impl Looker {
     }
 
     /// Where it expects the way to the guest.
+    #[must_use]
     pub fn way(&self) -> Way {
         Arc::clone(&self.way)
     }
@@ -115,6 +114,7 @@ impl Looker {
     }
 
     /// Looks, and those that found the host's answer.
+    #[must_use]
     pub fn attributes(&self) -> [Attribute; 2] {
         [
             Attribute::figure("looked", self.looked),
@@ -154,8 +154,9 @@ impl Looker {
 
     /// There was nothing. Whether to look again. `quiet` is called before it looks for the host's
     /// answer: a file that wakes the card then would only cost time.
+    #[must_use]
     pub fn again(&mut self, quiet: impl FnOnce()) -> bool {
-        let busy = self.way.get().is_some_and(|line| line.busy());
+        let busy = self.way.get().is_some_and(|peer| peer.busy());
         if !self.may || !self.looks.again(busy) {
             return false;
         }
@@ -180,8 +181,8 @@ impl Looker {
 
     /// Tells the way to the guest whether it is worth while to wait for this card without a sleep.
     fn tell(&self, pays_off: bool) {
-        if let Some(line) = self.way.get() {
-            line.looks(pays_off);
+        if let Some(peer) = self.way.get() {
+            peer.looks(pays_off);
         }
     }
 }

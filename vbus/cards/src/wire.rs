@@ -11,16 +11,18 @@
 //! more. A look is a `read`. docs/vbus.md has the whole chain.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::looks::{Looker, Way, weight};
+use crate::host::{Waker, Way};
+use crate::looks::{Looker, weight};
 use crate::offload::{self, Header};
 use crate::presence::Presence;
-use paravane_devices::{EventFlags, Waker};
 use paravane_net::Link;
 use paravane_net::link::{HEADER, Received};
 use paravane_net::tap::{self, Offload};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
 };
+use rustix::event::epoll::EventFlags;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use tracing::warn;
 
@@ -35,7 +37,7 @@ pub struct Wire {
     waker: Option<Waker>,
     /// The link was reported, or may have frames.
     reported: bool,
-    /// The link wakes the bridge for these.
+    /// The link wakes the card for these.
     armed: EventFlags,
     /// The link takes no more frames now.
     full: bool,
@@ -94,7 +96,8 @@ impl Wire {
     }
 
     /// The name of its class.
-    pub(crate) fn class(&self) -> &'static str {
+    #[must_use]
+    pub fn class(&self) -> &'static str {
         self.class
     }
 
@@ -106,16 +109,20 @@ impl Wire {
     }
 
     /// Where it expects the way to the guest.
-    pub(crate) fn way(&self) -> Way {
+    #[must_use]
+    pub fn way(&self) -> Way {
         self.looker.way()
     }
 
-    pub(crate) fn start(&mut self, waker: &Waker) {
+    /// The host wakes the card by this.
+    pub fn start(&mut self, waker: &Waker) {
         self.waker = Some(waker.clone());
         self.port.start(waker);
     }
 
-    pub(crate) fn presence(&self) -> Arc<Presence> {
+    /// Whether its network is there.
+    #[must_use]
+    pub fn presence(&self) -> Arc<Presence> {
         Arc::clone(&self.presence)
     }
 
@@ -139,7 +146,7 @@ impl Wire {
     fn gone(&mut self, why: &str) {
         warn!("the network is down: {why}");
         if let (Some(waker), Some(link)) = (&self.waker, &self.link) {
-            waker.disarm(link);
+            waker.disarm(link.as_fd());
         }
         self.link = None;
         self.waiting = None;
@@ -270,7 +277,7 @@ impl Wire {
     }
 }
 
-/// Lets the link wake the bridge for these. `armed`: for which it does.
+/// Lets the link wake the card for these. `armed`: for which it does.
 fn arm(link: Option<&Link>, waker: Option<&Waker>, armed: &mut EventFlags, events: EventFlags) {
     let (Some(waker), Some(link)) = (waker, link) else {
         return;
@@ -278,7 +285,7 @@ fn arm(link: Option<&Link>, waker: Option<&Waker>, armed: &mut EventFlags, event
     if std::mem::replace(armed, events) == events {
         return;
     }
-    if let Err(error) = waker.arm(link, events) {
+    if let Err(error) = waker.arm(link.as_fd(), events) {
         warn!("network: cannot wait for the host: {error}");
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a device is on the machine's bus.
+//! Whether a device is on the bus of its only client.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether the guest sees the device: 0 if not, else another number for each device that takes the
+/// Whether the client sees the device: 0 if not, else another number for each device that takes the
 /// place of the one before. It begins with 1.
 #[derive(Debug)]
 pub struct Presence(AtomicU32);
@@ -16,6 +16,7 @@ impl Default for Presence {
 
 impl Presence {
     /// The number of the device that is there.
+    #[must_use]
     pub fn number(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }

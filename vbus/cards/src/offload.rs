@@ -42,6 +42,7 @@ pub struct Header {
 
 impl Header {
     /// For flags of a guest, of which only those count that were agreed on.
+    #[must_use]
     pub fn of_flags(flags: u32, caps: u32) -> Self {
         let mut header = Header::default();
         if flags & CSUM != 0 && caps & cap::CSUM != 0 {
@@ -71,6 +72,7 @@ impl Header {
     }
 
     /// As the host's kernel reads it.
+    #[must_use]
     pub fn bytes(self) -> [u8; HEADER] {
         let [s0, s1] = self.gso_size.to_le_bytes();
         let [a0, a1] = self.start.to_le_bytes();
@@ -110,12 +112,14 @@ impl Header {
 }
 
 /// The flags for a header that names no other place than flags can.
+#[must_use]
 pub fn flags(header: &[u8; HEADER]) -> u32 {
     Header::read(header).flags()
 }
 
 /// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose
 /// place flags cannot say is made here, in `space`. `None`: it is no frame for the guest.
+#[must_use]
 pub fn to_guest<'a>(
     header: &[u8; HEADER],
     frame: &'a [u8],

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A timer that wakes a bridge.
+//! A timer that wakes a card.
 
-use paravane_devices::{EventFlags, Waker};
+use crate::host::Waker;
 use rustix::event::Timespec;
+use rustix::event::epoll::EventFlags;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The timer of a device.
+/// The timer of a card.
 #[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
@@ -20,7 +21,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// A timer of the device that this wakes.
+    /// A timer of the card that this wakes.
     ///
     /// # Errors
     /// The host's error.
@@ -33,7 +34,7 @@ impl Alarm {
         })
     }
 
-    /// Wakes the bridge after this time, unless it is to be woken anyway.
+    /// Wakes the card after this time, unless it is to be woken anyway.
     pub fn after(&mut self, time: Duration) {
         let now = Instant::now();
         if self.at.is_some_and(|at| now < at) {
@@ -47,10 +48,10 @@ impl Alarm {
             },
         };
         // A start resets one that has expired, so the timer is not read. Before it, or the moment
-        // could still be to come when the bridge is woken.
+        // could still be to come when the card is woken.
         let at = now + time;
         let started = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value).is_ok()
-            && self.waker.arm(&self.timer, EventFlags::IN).is_ok();
+            && self.waker.arm(self.timer.as_fd(), EventFlags::IN).is_ok();
         self.at = started.then_some(at);
     }
 }

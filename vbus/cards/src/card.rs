@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all cards of a guest share: the calls of virtual-ethernet, and frames to and from the
-//! guest's queues.
+//! What all cards with one client share: the calls of virtual-ethernet, and frames to and from the
+//! client's queues. The client is called the guest.
 
 use crate::alarm::Alarm;
 use crate::flow::Flows;
-use crate::pair::{Pair, STALL};
-use paravane_devices::Waker;
+use crate::host::Waker;
+use crate::pair::Pair;
 use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, QueueKind, Sent, limits};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::layout;
 use tracing::warn;
+
+pub use crate::pair::STALL;
 
 /// The interface's type.
 pub const TYPE: &str = "virtual-ethernet";
@@ -46,6 +48,10 @@ pub const QUEUES: &[QueueKind] = &{
 };
 
 /// A number of the table as one of 32 bits.
+///
+/// # Panics
+/// It does not fit: at compile time, where the tables are used.
+#[must_use]
 pub const fn word(value: u64) -> u32 {
     assert!(value <= 0xffff_ffff);
     #[allow(clippy::cast_possible_truncation)] // just asserted
@@ -58,9 +64,13 @@ pub const fn word(value: u64) -> u32 {
 pub mod cap {
     use super::{layout, word};
 
+    /// A frame may take several descriptors.
     pub const CHAIN: u32 = word(layout::VBUS_ETHERNET_CAP_CHAIN);
+    /// Flags say of a checksum whether it is to be completed, or was verified.
     pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CAP_CSUM);
+    /// The guest's TCP segments over IPv4 may be longer than the MTU.
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
+    /// Those for the guest, too.
     pub const RX_TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO4);
 }
 
@@ -84,8 +94,11 @@ mod call {
 /// The properties of a card.
 #[derive(Clone, Copy, Debug)]
 pub struct Properties {
+    /// Its address.
     pub mac: [u8; 6],
+    /// The MTU at first.
     pub mtu: u16,
+    /// The largest MTU.
     pub mtu_max: u16,
     /// Capabilities that the card has.
     pub caps: u32,
@@ -142,7 +155,7 @@ impl Default for Port {
 }
 
 impl Port {
-    /// The port wakes the bridge by this.
+    /// The port wakes the card by this.
     pub fn start(&mut self, waker: &Waker) {
         match Alarm::new(waker) {
             Ok(alarm) => self.alarm = Some(alarm),
@@ -160,6 +173,10 @@ impl Port {
         };
     }
 
+    /// The guest has connected.
+    ///
+    /// # Errors
+    /// The card has a connection already.
     pub fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
         if self.id.is_some() {
             return Err(Error::new(Kind::Busy, "the card has a connection already"));
@@ -179,11 +196,13 @@ impl Port {
     }
 
     /// There is a driver.
+    #[must_use]
     pub fn is_connected(&self) -> bool {
         self.id.is_some()
     }
 
     /// The link is up: frames pass.
+    #[must_use]
     pub fn is_up(&self) -> bool {
         self.up
     }
@@ -193,6 +212,10 @@ impl Port {
         self.link = link;
     }
 
+    /// The guest shares a queue.
+    ///
+    /// # Errors
+    /// The card has no such queue, or it is shared already.
     pub fn share(&mut self, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
         let none = || Error::new(Kind::NotFound, "the card has no such queue");
         let place = if queue == EVENTS {
@@ -227,6 +250,10 @@ impl Port {
         pairs.chain(&mut self.events)
     }
 
+    /// Carries out a call of virtual-ethernet, by a card with these properties.
+    ///
+    /// # Errors
+    /// There is no such call, it makes no sense now, or there is no room for its result.
     pub fn call(
         &mut self,
         properties: &Properties,
@@ -322,6 +349,9 @@ impl Port {
 
     /// Takes the next frame of the guest out of the card, until it is [passed](Port::passed) on or
     /// [kept](Port::keep). The pairs take turns.
+    ///
+    /// # Errors
+    /// The guest broke a rule of its queues.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Broken> {
         if !self.up {
             return Ok(None);
@@ -350,6 +380,7 @@ impl Port {
     }
 
     /// The flags of the frame that was taken.
+    #[must_use]
     pub fn flags(&self) -> u32 {
         let pair = self.pairs.get(self.taken);
         pair.map_or(0, Pair::flags)
@@ -371,6 +402,9 @@ impl Port {
 
     /// Gives the guest a frame. False: it has no buffers now. A frame whose pair has had none for a
     /// while goes to another: a queue that stands still stops no other.
+    ///
+    /// # Errors
+    /// The guest broke a rule of its queues.
     pub fn give(&mut self, frame: &[u8], flags: u32) -> Result<bool, Broken> {
         if !self.up {
             // Lost, as on a cable that is not plugged in.
@@ -404,6 +438,9 @@ impl Port {
     }
 
     /// Tells the guest of what it does not know: the state of the link.
+    ///
+    /// # Errors
+    /// The guest broke a rule of its queues.
     pub fn announce(&mut self) -> Result<(), Broken> {
         if !self.up || self.told == Some(self.link) {
             return Ok(());
@@ -446,6 +483,7 @@ impl Port {
 
     /// Waits for frames of the guest, unless `full`; and for buffers, where it had none. True: they
     /// have come already.
+    #[must_use]
     pub fn rest(&mut self, full: bool) -> bool {
         if !self.up {
             return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A card on the user-mode network of this process.
 //!
-//! It runs on the bridge's thread, as the stack under virtio-net does on that card's thread. A
-//! round trip to a program of the host, with the host calls of each step:
+//! In a machine it runs on the bridge's thread, as the stack under virtio-net does on that card's
+//! thread. A round trip to a program of the host, with the host calls of each step:
 //!
 //! | step | thread | host calls |
 //! |---|---|---|
@@ -26,15 +26,17 @@
 //! to it.
 
 use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::looks::{Looker, Way, weight};
+use crate::host::{Waker, Way};
+use crate::looks::{Looker, weight};
 use crate::offload::flags;
-use paravane_devices::{EventFlags, Waker};
 use paravane_net::link::HEADER;
 use paravane_net::user::{self, Network};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
 };
+use rustix::event::epoll::EventFlags;
 use std::fmt;
+use std::os::fd::AsFd;
 use tracing::warn;
 
 /// The card.
@@ -45,7 +47,7 @@ pub struct Stack {
     waker: Option<Waker>,
     /// The network's file was reported, or may be ready.
     reported: bool,
-    /// The network's file wakes the bridge.
+    /// The network's file wakes the card.
     armed: bool,
     looker: Looker,
 }
@@ -84,7 +86,7 @@ impl user::Port for Room<'_> {
     }
 }
 
-/// Lets the network's file wake the bridge, or not. `armed`: whether it does.
+/// Lets the network's file wake the card, or not. `armed`: whether it does.
 fn arm(network: &Network, waker: Option<&Waker>, armed: &mut bool, on: bool) {
     if std::mem::replace(armed, on) == on {
         return;
@@ -94,7 +96,7 @@ fn arm(network: &Network, waker: Option<&Waker>, armed: &mut bool, on: bool) {
     } else {
         EventFlags::empty()
     };
-    if let Some(Err(error)) = waker.map(|waker| waker.arm(network, events)) {
+    if let Some(Err(error)) = waker.map(|waker| waker.arm(network.as_fd(), events)) {
         warn!("network: cannot wait for the host: {error}");
     }
 }
@@ -127,11 +129,13 @@ impl Stack {
     }
 
     /// Where it expects the way to the guest.
-    pub(crate) fn way(&self) -> Way {
+    #[must_use]
+    pub fn way(&self) -> Way {
         self.looker.way()
     }
 
-    pub(crate) fn start(&mut self, waker: &Waker) {
+    /// The host wakes the card by this.
+    pub fn start(&mut self, waker: &Waker) {
         self.waker = Some(waker.clone());
         self.port.start(waker);
     }

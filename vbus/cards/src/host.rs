@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card needs of the thread that runs it.
+
+use rustix::event::epoll::EventFlags;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+/// Lets files wake a card: [`Device::woken`](paravane_vbus::Device::woken) is called then.
+pub trait Wake: fmt::Debug + Send + Sync {
+    /// Wakes the card once when a file is ready (`IN`, `OUT`; also when it ends or fails). It must
+    /// be armed again for the next time. A closed file disarms itself.
+    ///
+    /// # Errors
+    /// The host's error.
+    fn arm(&self, file: BorrowedFd<'_>, events: EventFlags) -> io::Result<()>;
+
+    /// Disarms a file.
+    fn disarm(&self, file: BorrowedFd<'_>);
+}
+
+/// Wakes one card.
+pub type Waker = Arc<dyn Wake>;
+
+/// The processor that gets a card's notifications, as far as the card's thread knows it.
+pub trait Peer: Send + Sync {
+    /// Whether it is known to run, or to wait for a CPU: it may be that of the caller.
+    fn busy(&self) -> bool;
+
+    /// The calling thread looks for work instead of sleeping, and that pays off; or it does so no
+    /// more.
+    fn looks(&self, on: bool);
+}
+
+/// The way to the client's processor, once there is one. Clients that are processes of the host
+/// have none.
+pub type Way = Arc<OnceLock<Arc<dyn Peer>>>;
