@@ -79,7 +79,7 @@ pub fn open(name: &str) -> Result<Link, Error> {
     if name_to_index(&asked, name) == Err(Errno::NODEV) {
         return Err(Error::Tap {
             name: name.to_string(),
-            error: io::Error::other("there is no such interface"),
+            error: io::Error::new(io::ErrorKind::NotFound, "there is no such interface"),
             hint: MAKE_ONE,
         });
     }

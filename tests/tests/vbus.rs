@@ -81,7 +81,7 @@ fn buses_and_devices_are_made_linked_shown_and_removed() {
     let mut daemon = Daemon::start();
     assert_eq!(
         daemon.done(&["classes"]),
-        "echo\nnull\nvenet-switch\nvblk\n"
+        "echo\nnull\nvenet-switch\nvblk\nvenet-tap\nvenet-user\n"
     );
     assert_eq!(daemon.done(&["create-bus", "lan"]), "");
     daemon.done(&[

@@ -29,6 +29,8 @@ struct Below {
     remove: Vec<PathBuf>,
     /// Files below these folders may be removed, and no folders.
     remove_files: Vec<PathBuf>,
+    /// Devices that may be opened and controlled.
+    devices: Vec<PathBuf>,
 }
 
 impl Files {
@@ -77,6 +79,14 @@ impl Files {
         }))
     }
 
+    /// The device by which taps are opened.
+    pub fn taps() -> Self {
+        Files(Some(Below {
+            devices: vec!["/dev/net/tun".into()],
+            ..Below::default()
+        }))
+    }
+
     /// A machine's own folder, if it has one, and sockets that the thread removes.
     pub fn state<'a>(folder: Option<&Path>, sockets: impl IntoIterator<Item = &'a Path>) -> Self {
         Files(Some(Below {
@@ -121,6 +131,10 @@ impl Files {
         }
         for path in &below.remove_files {
             rules = rule(rules, path, AccessFs::RemoveFile.into())?;
+        }
+        for path in &below.devices {
+            let all = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+            rules = rule(rules, path, all)?;
         }
         rules.restrict_self()?;
         Ok(())

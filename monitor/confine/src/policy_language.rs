@@ -309,6 +309,10 @@ fn constant(name: &str) -> Option<u64> {
         "TCSETS2" => return Some(libc::TCSETS2),
         // linux/if_tun.h.
         "TUNSETOFFLOAD" => return Some(libc::TUNSETOFFLOAD),
+        "TUNSETIFF" => return Some(libc::TUNSETIFF),
+        "TUNSETVNETHDRSZ" => return Some(libc::TUNSETVNETHDRSZ),
+        "SIOCGIFINDEX" => return Some(libc::SIOCGIFINDEX),
+        "SIOCGIFMTU" => return Some(libc::SIOCGIFMTU),
         _ => return None,
     };
     signed(value)

@@ -64,6 +64,7 @@ impl DeviceEntry {
             Error::new(Kind::Invalid, text)
         })?;
         self.poll = Duration::from_micros(number);
+        self.device.set_poll(self.poll);
         Ok(())
     }
 
@@ -247,6 +248,7 @@ impl Vbus {
             poll: POLL_FIRST,
             broken: 0,
         };
+        entry.device.set_poll(entry.poll);
         for (attribute, value) in attributes {
             entry.set(attribute, value)?;
         }

@@ -368,6 +368,9 @@ impl Vbus {
                 reset.push(id);
             }
         }
+        for (id, why) in round.ended {
+            self.end(id, Some(&why));
+        }
         reset
     }
 

@@ -6,6 +6,7 @@ use crate::error::{Error, Kind};
 use crate::name::Name;
 use paravane_vbus_shm::Role;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A connection of a client to a device. Numbers are not used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,6 +60,8 @@ pub struct Round {
     pub broken: Vec<(ConnectionId, Broken)>,
     /// Connections that have work now, too.
     pub also: Vec<ConnectionId>,
+    /// Connections that the device cannot serve any more, and why. They are closed.
+    pub ended: Vec<(ConnectionId, String)>,
 }
 
 /// What a round of work was.
@@ -107,6 +110,12 @@ pub trait Device: Send {
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let _ = value;
         Err(no_attribute(name))
+    }
+
+    /// How long it looks for work by itself (`poll-us`): for a device that does so on a thread of
+    /// its own.
+    fn set_poll(&mut self, time: Duration) {
+        let _ = time;
     }
 
     /// Whether it can be linked to a bus besides `links` others.

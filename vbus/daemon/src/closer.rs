@@ -8,6 +8,7 @@
 
 use crate::receive::{Next, next, receive};
 use crate::{confined, memory};
+use paravane_confine::Files;
 use rustix::fs::{fcntl_get_seals, fstat};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
@@ -51,7 +52,9 @@ impl Closer {
         let (jobs, queue) = channel();
         let counts = Counts::default();
         let theirs = Arc::clone(&counts);
-        confined::start("closer", "vbusd-closer", move || run(&queue, &theirs))?;
+        confined::start("closer", "vbusd-closer", Files::none(), move || {
+            run(&queue, &theirs);
+        })?;
         Ok(Closer { jobs, counts })
     }
 

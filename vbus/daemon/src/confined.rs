@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads beside the first one, which open no files.
+//! Threads beside the first one.
 
 use anyhow::Context;
 use paravane_confine::Files;
 use std::sync::mpsc::channel;
 
-/// Starts a thread that enters a policy before it works. It works when this returns.
+/// Starts a thread that enters a policy, and gives up all but some files, before it works. It works
+/// when this returns.
 ///
 /// # Errors
 /// The host has no thread for it, or refuses the policy.
 pub fn start(
     name: &str,
     policy: &'static str,
+    files: Files,
     work: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<()> {
     let (tell, told) = channel();
     let thread = std::thread::Builder::new().name(name.to_string());
     thread
         .spawn(move || {
-            let entered = paravane_confine::enter(policy, &Files::none());
+            let entered = paravane_confine::enter(policy, &files);
             let go = entered.is_ok();
             // Fails only if the caller no longer waits.
             let _ = tell.send(entered);

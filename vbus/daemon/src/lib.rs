@@ -3,10 +3,11 @@
 //!
 //! It owns the buses and devices of crate `paravane-vbus`, and is the connector of host processes:
 //! it learns from the kernel who a client is, maps the client's memory, and carries notifications.
-//! It has ordinary rights and serves everything on one thread; a second one only closes files that
-//! clients should not have sent, a third reads and writes the files of disks. All confine
+//! It has ordinary rights. One thread serves everything, but for this: a second one closes files
+//! that clients should not have sent, a third reads and writes the files of disks, and two more
+//! have the cards that lead out of a bus, to taps and to the user-mode network. All confine
 //! themselves before the first connection is taken (`monitor/policies/monitor.json`, threads
-//! `vbusd`, `vbusd-closer` and `vbusd-disks`). It may be killed at any moment: what it has
+//! `vbusd` and `vbusd-...`). It may be killed at any moment: what it has
 //! acknowledged is in its state file, its disks or in the clients' memory, and another one
 //! continues.
 
@@ -14,6 +15,7 @@
 
 mod administer;
 mod bell;
+mod card;
 mod closer;
 mod confined;
 mod disk;
@@ -65,7 +67,9 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     check_folder(folder)?;
     let store = Store::open(folder)?;
     let pool = disk::Pool::start()?;
-    let vbus = store.load(&pool)?;
+    let files = raise_files()?;
+    let cards = card::Cards::start(files)?;
+    let vbus = store.load(&pool, &cards)?;
     let path = match &options.socket {
         Some(path) => path.clone(),
         None => folder.join(paravane_vbus_protocol::SOCKET),
@@ -84,12 +88,12 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     bound.with_context(context)?;
     listen(&listener, 64).with_context(context)?;
     let closer = closer::Closer::start()?;
-    let most = serve::most_connections(raise_files()?);
+    let most = serve::most_connections(files.saturating_sub(cards.files()));
     let listener = server::Listener {
         socket: listener,
         no_files,
     };
-    let server = server::Server::new(listener, vbus, store, closer, pool, most)?;
+    let server = server::Server::new(listener, vbus, store, closer, (pool, cards), most)?;
     paravane_confine::enter("vbusd", &Files::state(Some(folder), None))?;
     server.serve()
 }

@@ -2,6 +2,7 @@
 //! The clients' requests.
 
 use crate::bell::Bell;
+use crate::card::Elsewhere;
 use crate::memory::Memory;
 use crate::peer::Peer;
 use crate::server::PEERS;
@@ -59,6 +60,8 @@ pub struct Host<'a> {
     pub token: fn(ConnectionId) -> u64,
     /// Most connections.
     pub most: usize,
+    /// Connections whose eventfds another thread gets.
+    pub elsewhere: &'a Elsewhere,
 }
 
 /// Answers a request of a client.
@@ -178,9 +181,14 @@ fn link(
     // The client has nothing to say there. What it sent would wait until vbusd closes it.
     shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
-    let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-    let data = epoll::EventData::new_u64((vbusd.token)(id));
-    epoll::add(vbusd.poll, &kick, data, edges).map_err(host("epoll"))?;
+    if let Some(crew) = vbusd.elsewhere.of(id) {
+        let theirs = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
+        crew.ask(move |worker| worker.listen(id, theirs))??;
+    } else {
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64((vbusd.token)(id));
+        epoll::add(vbusd.poll, &kick, data, edges).map_err(host("epoll"))?;
+    }
     let link = Link {
         uid,
         memory: Arc::new(memory),

@@ -2,6 +2,7 @@
 //! The loop: sockets, notifications of clients, and the devices' work, in turns.
 
 use crate::administer;
+use crate::card::Cards;
 use crate::closer::{Closer, is_memory};
 use crate::disk::Pool;
 use crate::peer::Peer;
@@ -39,6 +40,8 @@ const EVENTS: usize = 64;
 
 /// Kinds of what epoll reports: the upper half of its number.
 const LISTENER: u64 = 0;
+/// The threads of cards, of the same kind.
+const CARDS: u64 = 1;
 const PEER: u64 = 1 << 62;
 const KICK: u64 = 2 << 62;
 const DISKS: u64 = 3 << 62;
@@ -67,6 +70,7 @@ pub struct Server {
     links: Links,
     closer: Closer,
     pool: Arc<Pool>,
+    cards: Cards,
     most_connections: usize,
     /// Since when it takes no peer.
     paused: Option<Instant>,
@@ -80,7 +84,7 @@ impl Server {
         vbus: Vbus,
         store: Store,
         closer: Closer,
-        pool: Arc<Pool>,
+        (pool, cards): (Arc<Pool>, Cards),
         most_connections: usize,
     ) -> anyhow::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
@@ -89,6 +93,8 @@ impl Server {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(DISKS);
         epoll::add(&poll, pool.bell(), data, edges).context("epoll")?;
+        let data = epoll::EventData::new_u64(CARDS);
+        epoll::add(&poll, cards.bell(), data, edges).context("epoll")?;
         Ok(Server {
             listener,
             poll,
@@ -98,6 +104,7 @@ impl Server {
             links: Links::new(),
             closer,
             pool,
+            cards,
             most_connections,
             paused: None,
             last_peer: 0,
@@ -143,6 +150,13 @@ impl Server {
                         let flags = event.flags;
                         unsent |= flags.contains(epoll::EventFlags::OUT);
                         self.peer(number, &mut packet);
+                    }
+                    _ if number == CARDS => {
+                        for device in self.cards.ready() {
+                            if !self.vbus.woken(&device) {
+                                self.cards.forget(&device);
+                            }
+                        }
                     }
                     _ => self.accept(),
                 }
@@ -275,6 +289,7 @@ impl Server {
             poll: &self.poll,
             token: kick_token,
             most: self.most_connections,
+            elsewhere: self.cards.elsewhere(),
         };
         serve::answer(vbus, links, peer, request, files, &host)
     }

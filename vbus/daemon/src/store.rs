@@ -2,6 +2,7 @@
 //! The state file: `state.json` in vbusd's folder. It is replaced as a whole, so it has one state
 //! or the next after a crash at any moment.
 
+use crate::card::Cards;
 use crate::disk::{self, DiskClass, Pool};
 use anyhow::{Context, bail};
 use paravane_vbus::{Configuration, Vbus, devices};
@@ -56,11 +57,12 @@ impl Store {
     }
 
     /// The state that was saved last; at first nothing.
-    pub fn load(&self, pool: &Arc<Pool>) -> anyhow::Result<Vbus> {
+    pub fn load(&self, pool: &Arc<Pool>, cards: &Cards) -> anyhow::Result<Vbus> {
         let path = self.folder.join("state.json");
         let mut classes = devices::classes();
         let restores = Arc::new(AtomicBool::new(true));
         classes.push(Box::new(DiskClass::new(&self.folder, pool, &restores)));
+        classes.extend(cards.classes(&restores));
         let mut vbus = Vbus::new(classes);
         match fs::metadata(&path) {
             Ok(metadata) if metadata.len() > MAX => {

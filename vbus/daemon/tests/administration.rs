@@ -173,7 +173,17 @@ fn nonsense_ends_the_connection_and_nothing_else() {
     let Reply::Names(classes) = daemon.control().ask(&Request::Classes).unwrap() else {
         unreachable!();
     };
-    assert_eq!(classes, ["echo", "null", "venet-switch", "vblk"]);
+    assert_eq!(
+        classes,
+        [
+            "echo",
+            "null",
+            "venet-switch",
+            "vblk",
+            "venet-tap",
+            "venet-user"
+        ]
+    );
     assert_eq!(client.send(b"still here"), Ok(true));
     assert_eq!(common::receive(&mut client), b"still here");
 }

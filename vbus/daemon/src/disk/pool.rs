@@ -5,6 +5,7 @@
 use super::file::Image;
 use crate::confined;
 use anyhow::Context;
+use paravane_confine::Files;
 use paravane_vbus::{ConnectionId, Name};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ impl Pool {
         let (jobs, queue) = channel();
         let results = Results::default();
         let (theirs, rings) = (Arc::clone(&results), Arc::clone(&bell));
-        confined::start("disks", "vbusd-disks", move || {
+        confined::start("disks", "vbusd-disks", Files::none(), move || {
             run(&queue, &theirs, &rings);
         })?;
         Ok(Arc::new(Pool {

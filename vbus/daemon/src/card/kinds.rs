@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card leads to: a tap of the host, or the user-mode network.
+
+use super::proxy::flag;
+use super::worker::{Made, Make};
+use paravane_net::user::{Config, Network};
+use paravane_net::{Error as NetError, tap};
+use paravane_vbus::{Attribute, Error, Kind as ErrorKind};
+use paravane_vbus_cards::{Stack, Wire};
+use std::io;
+use std::net::SocketAddr;
+
+/// The MTU of the user-mode network: that of ordinary Ethernet, since clients may have small
+/// buffers.
+const MTU: u16 = 1500;
+
+/// An address of Ethernet.
+pub type Mac = [u8; 6];
+
+/// A kind of device.
+pub trait Kind: Send {
+    /// Most clients at a time.
+    fn most(&self) -> usize;
+
+    /// The attributes that it has of its own.
+    fn attributes(&self) -> Vec<Attribute>;
+
+    /// Sets one. It is called while there is no client. Returns what is to be tried on the cards'
+    /// thread before the attribute counts.
+    ///
+    /// # Errors
+    /// There is no such attribute, or the value is not possible.
+    fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error>;
+
+    /// How a card for a client is made.
+    ///
+    /// # Errors
+    /// An attribute is missing.
+    fn make(&self, mac: Mac) -> Result<Make, Error>;
+
+    /// Another one with the same attributes.
+    fn copy(&self) -> Box<dyn Kind>;
+}
+
+/// Something that may fail.
+pub type Try = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+fn writable(name: &str, value: String) -> Attribute {
+    Attribute {
+        name: name.to_string(),
+        value,
+        writable: true,
+    }
+}
+
+/// An error of the network, for clients: a tap that is missing or in use may come back.
+fn error(error: &NetError) -> Error {
+    let kind = match error {
+        NetError::Tap { error, .. } => match error.kind() {
+            io::ErrorKind::ResourceBusy => ErrorKind::Busy,
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+            _ => ErrorKind::Host,
+        },
+        _ => ErrorKind::Host,
+    };
+    Error::new(kind, error.to_string())
+}
+
+/// A tap, which is open while its client is connected: frames that nobody waits for are lost
+/// before, and the host sees no carrier.
+#[derive(Clone, Debug, Default)]
+pub struct Tap {
+    tap: String,
+}
+
+const TAP: &str = "tap";
+
+impl Kind for Tap {
+    fn most(&self) -> usize {
+        1
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![writable(TAP, self.tap.clone())]
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
+        if name != TAP {
+            return Err(paravane_vbus::no_attribute(name));
+        }
+        self.tap = value.to_string();
+        if value.is_empty() {
+            return Ok(None);
+        }
+        let value = value.to_string();
+        Ok(Some(Box::new(move || {
+            tap::open(&value).map(drop).map_err(|e| error(&e))
+        })))
+    }
+
+    fn make(&self, mac: Mac) -> Result<Make, Error> {
+        let name = self.tap.clone();
+        if name.is_empty() {
+            let text = format!("the device has no tap: set its attribute `{TAP}`");
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        Ok(Box::new(move |waker| {
+            let link = tap::open(&name).map_err(|e| error(&e))?;
+            let mut card = Wire::new(link, mac);
+            card.start(waker);
+            Ok(Made {
+                presence: Some(card.presence()),
+                card: Box::new(card),
+            })
+        }))
+    }
+
+    fn copy(&self) -> Box<dyn Kind> {
+        Box::new(self.clone())
+    }
+}
+
+/// The user-mode network, of which each client has one for itself.
+#[derive(Clone, Debug)]
+pub struct User {
+    resolver: Option<SocketAddr>,
+    loopback: bool,
+    link_local: bool,
+}
+
+const LOOPBACK: &str = "loopback";
+const LINK_LOCAL: &str = "link-local";
+/// Most clients of a device.
+const CLIENTS: usize = 8;
+
+impl User {
+    /// With the name server of the host.
+    pub fn new(resolver: Option<SocketAddr>) -> Self {
+        User {
+            resolver,
+            loopback: false,
+            link_local: false,
+        }
+    }
+}
+
+impl Kind for User {
+    fn most(&self) -> usize {
+        CLIENTS
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        [(LOOPBACK, self.loopback), (LINK_LOCAL, self.link_local)]
+            .map(|(name, on)| writable(name, u8::from(on).to_string()))
+            .to_vec()
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
+        let place = match name {
+            LOOPBACK => &mut self.loopback,
+            LINK_LOCAL => &mut self.link_local,
+            _ => return Err(paravane_vbus::no_attribute(name)),
+        };
+        *place = flag(name, value)?;
+        Ok(None)
+    }
+
+    fn make(&self, mac: Mac) -> Result<Make, Error> {
+        let config = Config {
+            host_loopback: self.loopback,
+            link_local: self.link_local,
+            resolver: self.resolver,
+            mtu: MTU,
+            ..Config::default()
+        };
+        Ok(Box::new(move |waker| {
+            let network = Network::new(config).map_err(|e| error(&e))?;
+            let mut card = Stack::new(network, mac);
+            card.start(waker);
+            Ok(Made {
+                presence: None,
+                card: Box::new(card),
+            })
+        }))
+    }
+
+    fn copy(&self) -> Box<dyn Kind> {
+        Box::new(self.clone())
+    }
+}

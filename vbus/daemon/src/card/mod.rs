@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The classes `venet-tap` and `venet-user`: cards that lead out of the bus.
+//!
+//! A card is on a thread of its class, which has a policy of its own: it has the rings of its
+//! client, moves frames between these and the host, and gets the client's notifications. What is on
+//! the bus is a [`Proxy`], which passes the client's requests on to that thread.
+
+mod crew;
+mod kinds;
+mod news;
+mod proxy;
+mod worker;
+
+pub use crew::Elsewhere;
+
+use crew::Crew;
+use kinds::{Tap, User};
+use news::News;
+use paravane_confine::Files;
+use paravane_net::user;
+use paravane_vbus::{Class, Name};
+use proxy::{CardClass, Site};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Most taps with a client, the part of all descriptors that they take at most, and descriptors of
+/// each besides those of every connection: the tap, a timer, a copy of the client's eventfd.
+const TAPS: usize = 64;
+const PART_OF_TAPS: usize = 16;
+const FILES_OF_TAP: usize = 3;
+/// The same of networks. Besides its sockets, one has an epoll and a timer, and four spare
+/// connections.
+const NETWORKS: usize = 16;
+const PART_OF_NETWORKS: usize = 2;
+const FILES_OF_NETWORK: usize = user::MAX_TCP + user::MAX_UDP + 8;
+
+/// The threads of cards.
+#[derive(Debug)]
+pub struct Cards {
+    taps: Arc<Crew>,
+    networks: Arc<Crew>,
+    news: Arc<News>,
+    elsewhere: Elsewhere,
+    resolver: Option<std::net::SocketAddr>,
+    files: usize,
+}
+
+impl Cards {
+    /// Starts the threads, which confine themselves, for a vbusd with so many descriptors.
+    ///
+    /// # Errors
+    /// The host has no threads for it, or refuses their policies.
+    pub fn start(files: usize) -> anyhow::Result<Self> {
+        let news = News::new()?;
+        let taps = (files / PART_OF_TAPS / FILES_OF_TAP).min(TAPS);
+        let networks = (files / PART_OF_NETWORKS / FILES_OF_NETWORK).min(NETWORKS);
+        Ok(Cards {
+            taps: Crew::start("taps", "vbusd-taps", Files::taps(), &news, taps)?,
+            networks: Crew::start("networks", "vbusd-networks", Files::none(), &news, networks)?,
+            news,
+            elsewhere: Elsewhere::default(),
+            resolver: user::host_resolver(),
+            files: taps * FILES_OF_TAP + networks * FILES_OF_NETWORK,
+        })
+    }
+
+    /// Descriptors that all cards together may take.
+    pub fn files(&self) -> usize {
+        self.files
+    }
+
+    /// The classes. While they `restore` what was configured, no tap is tried.
+    pub fn classes(&self, restores: &Arc<AtomicBool>) -> [Box<dyn Class>; 2] {
+        let site = |crew: &Arc<Crew>| Site {
+            crew: Arc::clone(crew),
+            news: Arc::clone(&self.news),
+            elsewhere: self.elsewhere.clone(),
+            restores: Arc::clone(restores),
+        };
+        let resolver = self.resolver;
+        [
+            Box::new(CardClass {
+                name: "venet-tap",
+                site: site(&self.taps),
+                kind: Box::new(|| Box::new(Tap::default())),
+            }),
+            Box::new(CardClass {
+                name: "venet-user",
+                site: site(&self.networks),
+                kind: Box::new(move || Box::new(User::new(resolver))),
+            }),
+        ]
+    }
+
+    /// Which connections have cards on these threads.
+    pub fn elsewhere(&self) -> &Elsewhere {
+        &self.elsewhere
+    }
+
+    /// Becomes readable, once for each edge, when connections are to be closed.
+    pub fn bell(&self) -> &OwnedFd {
+        self.news.bell()
+    }
+
+    /// The devices with such connections.
+    pub fn ready(&self) -> Vec<Name> {
+        self.news.devices()
+    }
+
+    /// Forgets those of a device that is no more.
+    pub fn forget(&self, device: &Name) {
+        self.news.take(device);
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card on the bus, whose work another thread does.
+
+use super::crew::{Crew, Elsewhere};
+use super::kinds::{Kind, Mac};
+use super::news::{End, News};
+use paravane_vbus::{
+    Attribute, Class, ConnectionId, Device, Endpoint, Error, Kind as ErrorKind, Name, QueueKind,
+    Round, Work,
+};
+use paravane_vbus_cards::card::{QUEUES, TYPE};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const MAC: &str = "mac";
+
+/// Where the cards of a class are.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub crew: Arc<Crew>,
+    pub news: Arc<News>,
+    pub elsewhere: Elsewhere,
+    /// While the configuration is restored.
+    pub restores: Arc<AtomicBool>,
+}
+
+/// Makes a device's own part.
+type Maker = Box<dyn Fn() -> Box<dyn Kind> + Send>;
+
+/// Makes [`Proxy`].
+pub struct CardClass {
+    pub name: &'static str,
+    pub site: Site,
+    pub kind: Maker,
+}
+
+impl Class for CardClass {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn create(&self, name: &Name) -> Box<dyn Device> {
+        Box::new(Proxy {
+            name: name.clone(),
+            site: self.site.clone(),
+            kind: (self.kind)(),
+            mac: any_mac(),
+            poll: Duration::ZERO,
+            clients: BTreeSet::new(),
+            totals: BTreeMap::new(),
+        })
+    }
+}
+
+/// A locally administered address that no other card has: administrators may put many of them on
+/// one bridge.
+fn any_mac() -> Mac {
+    let mut mac = [0x02, 0, 0, 0, 0, 0];
+    // Fails on no host that can run vbusd, which keeps the address from then on.
+    let _ = getrandom(&mut mac[1..], GetRandomFlags::empty());
+    mac
+}
+
+fn mac_text(mac: Mac) -> String {
+    let [first, rest @ ..] = mac;
+    rest.iter().fold(format!("{first:02x}"), |mut text, byte| {
+        let _ = write!(text, ":{byte:02x}");
+        text
+    })
+}
+
+fn mac_of(text: &str) -> Result<Mac, Error> {
+    let byte = |word: &str| {
+        let digits = word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u8::from_str_radix(word, 16).ok().filter(|_| digits)
+    };
+    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+    let mac = bytes.and_then(|bytes| Mac::try_from(bytes).ok());
+    let good = mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+    good.ok_or_else(|| {
+        let text = format!("{text:.40?} is no value of {MAC}: an address of one card is wanted");
+        Error::new(ErrorKind::Invalid, text)
+    })
+}
+
+/// Reads a switch of two positions.
+pub fn flag(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => {
+            let text = format!("{value:.40?} is no value of {name}: 0 or 1 are");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+    }
+}
+
+/// The device.
+pub struct Proxy {
+    name: Name,
+    site: Site,
+    kind: Box<dyn Kind>,
+    mac: Mac,
+    poll: Duration,
+    clients: BTreeSet<ConnectionId>,
+    /// What the cards of ended connections have counted.
+    totals: BTreeMap<String, u64>,
+}
+
+fn add(totals: &mut BTreeMap<String, u64>, figures: Vec<Attribute>) {
+    for figure in figures {
+        let value: u64 = figure.value.parse().unwrap_or(0);
+        *totals.entry(figure.name).or_default() += value;
+    }
+}
+
+impl Proxy {
+    fn client(&self, id: ConnectionId) -> Result<(), Error> {
+        let known = self.clients.contains(&id).then_some(());
+        known.ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such connection"))
+    }
+}
+
+impl Device for Proxy {
+    fn interface(&self) -> &'static str {
+        TYPE
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        let mut all = self.kind.attributes();
+        all.push(Attribute {
+            name: MAC.to_string(),
+            value: mac_text(self.mac),
+            writable: true,
+        });
+        all.push(Attribute::figure("connections", self.clients.len() as u64));
+        let mut totals = self.totals.clone();
+        if !self.clients.is_empty() {
+            let name = self.name.clone();
+            let figures = self.site.crew.ask(move |worker| worker.figures(&name));
+            add(&mut totals, figures.unwrap_or_default());
+        }
+        let figure = |(name, value): (String, u64)| Attribute::figure(&name, value);
+        all.extend(totals.into_iter().map(figure));
+        all
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        if !self.clients.is_empty() {
+            let text = "the device is in use: its clients must leave first";
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        if name == MAC {
+            self.mac = mac_of(value)?;
+            return Ok(());
+        }
+        let mut changed = self.kind.copy();
+        let attempt = changed.set(name, value)?;
+        if let Some(attempt) = attempt.filter(|_| !self.site.restores.load(Ordering::SeqCst)) {
+            self.site.crew.ask(move |_| attempt())??;
+        }
+        self.kind = changed;
+        Ok(())
+    }
+
+    fn set_poll(&mut self, time: Duration) {
+        self.poll = time;
+        if !self.clients.is_empty() {
+            let name = self.name.clone();
+            // A thread that has ended has no cards.
+            let _ = self
+                .site
+                .crew
+                .ask(move |worker| worker.set_poll(&name, time));
+        }
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        QUEUES
+    }
+
+    fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
+        let most = self.kind.most();
+        if self.clients.len() >= most {
+            let text = format!("the device has {most} of {most} possible clients already");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        let (name, poll, make) = (self.name.clone(), self.poll, self.kind.make(self.mac)?);
+        let crew = &self.site.crew;
+        crew.ask(move |worker| worker.add(name, id, poll, make))??;
+        self.site.elsewhere.add(id, crew);
+        self.clients.insert(id);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, id: ConnectionId) {
+        if !self.clients.remove(&id) {
+            return;
+        }
+        self.site.elsewhere.remove(id);
+        let figures = self.site.crew.ask(move |worker| worker.remove(id));
+        add(&mut self.totals, figures.unwrap_or_default());
+    }
+
+    fn call(
+        &mut self,
+        id: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        result: &mut [u8],
+    ) -> Result<usize, Error> {
+        self.client(id)?;
+        let (argument, most) = (argument.to_vec(), result.len());
+        let crew = &self.site.crew;
+        let answer = crew.ask(move |worker| worker.call(id, call, &argument, most))??;
+        let len = answer.len().min(most);
+        for (place, byte) in result.iter_mut().zip(answer) {
+            *place = byte;
+        }
+        Ok(len)
+    }
+
+    fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
+        self.client(id)?;
+        let crew = &self.site.crew;
+        crew.ask(move |worker| worker.share(id, queue, endpoint))?
+    }
+
+    fn work(&mut self, _: ConnectionId, _: u32, round: &mut Round) -> Work {
+        for (id, end) in self.site.news.take(&self.name) {
+            match end {
+                End::Broken(why) => round.broken.push((id, why)),
+                End::Gone => round.ended.push((id, "its network has ended".to_string())),
+            }
+        }
+        Work::Nothing
+    }
+
+    fn polls(&mut self, _: ConnectionId) -> bool {
+        // The other thread does.
+        false
+    }
+
+    fn rest(&mut self, _: ConnectionId) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_it_was_written() {
+        let mac = any_mac();
+        assert_eq!(mac_of(&mac_text(mac)).unwrap(), mac);
+        assert_eq!(mac_text([2, 0, 0xff, 0x10, 3, 4]), "02:00:ff:10:03:04");
+        assert_ne!(any_mac(), any_mac());
+        for bad in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:01",
+            "2:0:0:0:0:1",
+            "03:00:00:00:00:01",
+            "00:00:00:00:00:00",
+            "+2:00:00:00:00:01",
+            "02-00-00-00-00-01",
+        ] {
+            assert!(mac_of(bad).is_err(), "{bad}");
+        }
+    }
+}

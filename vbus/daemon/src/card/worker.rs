@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A thread that runs cards, each of which has one client.
+//!
+//! It sleeps until a client notifies its card, a file of the host is ready, or vbusd's first thread
+//! has an order. Cards that have work get a turn each, one after the other.
+
+use super::news::{End, News};
+use paravane_vbus::limits;
+use paravane_vbus::{Attribute, ConnectionId, Device, Endpoint, Error, Kind, Name, Round, Work};
+use paravane_vbus_cards::presence::Presence;
+use paravane_vbus_cards::{Wake, Waker};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+/// Most frames of a turn in each direction: no more than [`limits::TURN`] bytes are copied.
+const BUDGET: u32 = 15;
+const _: () = assert!(BUDGET as usize * limits::PACKET <= limits::TURN);
+/// Events of one wait.
+const EVENTS: usize = 64;
+
+/// Kinds of what epoll reports: the upper half of its number. The rest is a connection.
+pub const ORDERS: u64 = 0;
+const KICK: u64 = 1 << 62;
+const FILE: u64 = 2 << 62;
+const KINDS: u64 = 3 << 62;
+
+/// Something that the first thread wants done on this one.
+pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// A card that was made for a client.
+pub struct Made {
+    pub card: Box<dyn Device>,
+    /// Whether its network is still there.
+    pub presence: Option<Arc<Presence>>,
+}
+
+/// Makes a card, on the thread that will run it.
+pub type Make = Box<dyn FnOnce(&Waker) -> Result<Made, Error> + Send>;
+
+/// A card and its only connection.
+struct Running {
+    device: Name,
+    made: Made,
+    /// On which the client notifies the card. Never read: it is watched for edges.
+    kick: Option<OwnedFd>,
+    poll: Duration,
+    /// Since when there was nothing to do.
+    idle: Option<Instant>,
+    awake: bool,
+    /// The first thread was told that it is to close the connection.
+    ended: bool,
+}
+
+/// What the thread has.
+pub struct Worker {
+    poll: Arc<OwnedFd>,
+    news: Arc<News>,
+    /// Most cards.
+    most: usize,
+    cards: BTreeMap<ConnectionId, Running>,
+}
+
+/// Wakes a card for its files.
+#[derive(Debug)]
+struct Files {
+    poll: Arc<OwnedFd>,
+    id: ConnectionId,
+}
+
+impl Wake for Files {
+    fn arm(&self, file: BorrowedFd<'_>, events: epoll::EventFlags) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(FILE | self.id.0);
+        let events = events | epoll::EventFlags::ONESHOT;
+        match epoll::modify(&*self.poll, file, data, events) {
+            Err(Errno::NOENT) => Ok(epoll::add(&*self.poll, file, data, events)?),
+            other => Ok(other?),
+        }
+    }
+
+    fn disarm(&self, file: BorrowedFd<'_>) {
+        // Fails only if it was not armed.
+        let _ = epoll::delete(&*self.poll, file);
+    }
+}
+
+impl Worker {
+    /// Takes orders from a file that `poll` watches.
+    pub fn new(poll: OwnedFd, news: Arc<News>, most: usize) -> Self {
+        Worker {
+            poll: Arc::new(poll),
+            news,
+            most,
+            cards: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until nobody can give orders any more.
+    pub fn run(mut self, orders: &Receiver<Order>) {
+        let none = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        };
+        let mut buffer = [none; EVENTS];
+        loop {
+            let busy = self.cards.values().any(|card| card.awake);
+            let now = busy.then(Timespec::default);
+            // Fails only if a signal came.
+            let count = epoll::wait(&*self.poll, &mut buffer[..], now.as_ref()).unwrap_or(0);
+            for event in buffer.iter().take(count) {
+                let token = event.data.u64();
+                let Some(card) = self.cards.get_mut(&ConnectionId(token & !KINDS)) else {
+                    continue;
+                };
+                if token & KINDS == FILE {
+                    card.made.card.woken();
+                }
+                card.awake |= token & KINDS != ORDERS;
+            }
+            loop {
+                match orders.try_recv() {
+                    Ok(order) => order(&mut self),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.round();
+        }
+    }
+
+    /// A turn for each card that has work.
+    fn round(&mut self) {
+        for (&id, card) in &mut self.cards {
+            if !card.awake || card.ended {
+                card.awake = false;
+                continue;
+            }
+            let mut round = Round::default();
+            card.turn(id, &mut round);
+            let broken = round.broken.pop().map(|(_, why)| End::Broken(why));
+            let gone = || {
+                let presence = card.made.presence.as_ref()?;
+                (presence.number() == 0).then_some(End::Gone)
+            };
+            if let Some(end) = broken.or_else(gone) {
+                (card.ended, card.awake) = (true, false);
+                self.news.add(card.device.clone(), id, end);
+            }
+        }
+    }
+
+    /// Makes the card of a new connection.
+    pub fn add(
+        &mut self,
+        device: Name,
+        id: ConnectionId,
+        poll: Duration,
+        make: Make,
+    ) -> Result<(), Error> {
+        if self.cards.len() >= self.most {
+            let text = format!(
+                "vbusd has no descriptors for more than {} clients of such devices",
+                self.most
+            );
+            return Err(Error::new(Kind::Limit, text));
+        }
+        let waker: Waker = Arc::new(Files {
+            poll: Arc::clone(&self.poll),
+            id,
+        });
+        let mut made = make(&waker)?;
+        made.card.connect(id)?;
+        let card = Running {
+            device,
+            made,
+            kick: None,
+            poll,
+            idle: None,
+            awake: false,
+            ended: false,
+        };
+        self.cards.insert(id, card);
+        Ok(())
+    }
+
+    /// The client notifies by this file.
+    pub fn listen(&mut self, id: ConnectionId, kick: OwnedFd) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(KICK | id.0);
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let host = |error| Error::new(Kind::Host, format!("epoll: {error}"));
+        epoll::add(&*self.poll, &kick, data, edges).map_err(host)?;
+        self.card(id)?.kick = Some(kick);
+        Ok(())
+    }
+
+    /// Ends a connection: its card is gone. Returns what it has counted.
+    pub fn remove(&mut self, id: ConnectionId) -> Vec<Attribute> {
+        let Some(mut card) = self.cards.remove(&id) else {
+            return Vec::new();
+        };
+        if let Some(kick) = &card.kick {
+            // The client has a copy, so closing this one does not end the watch.
+            let _ = epoll::delete(&*self.poll, kick);
+        }
+        card.made.card.disconnect(id);
+        card.made.card.attributes()
+    }
+
+    fn card(&mut self, id: ConnectionId) -> Result<&mut Running, Error> {
+        let card = self.cards.get_mut(&id);
+        card.ok_or_else(|| Error::new(Kind::NotFound, "there is no such connection"))
+    }
+
+    /// A client shares a queue.
+    pub fn share(&mut self, id: ConnectionId, queue: u32, end: Endpoint) -> Result<(), Error> {
+        let card = self.card(id)?;
+        card.awake = true;
+        card.made.card.share(id, queue, end)
+    }
+
+    /// A client calls its card. Returns the result, of at most so many bytes.
+    pub fn call(
+        &mut self,
+        id: ConnectionId,
+        call: u32,
+        argument: &[u8],
+        most: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let card = self.card(id)?;
+        card.awake = true;
+        let mut result = vec![0; most.min(limits::CALL)];
+        let len = card.made.card.call(id, call, argument, &mut result)?;
+        result.truncate(len);
+        Ok(result)
+    }
+
+    /// How long the cards of a device look for work by themselves.
+    pub fn set_poll(&mut self, device: &Name, poll: Duration) {
+        let cards = self.cards.values_mut();
+        for card in cards.filter(|card| card.device == *device) {
+            card.poll = poll;
+        }
+    }
+
+    /// What the cards of a device have counted.
+    pub fn figures(&self, device: &Name) -> Vec<Attribute> {
+        let cards = self.cards.values().filter(|card| card.device == *device);
+        cards.flat_map(|card| card.made.card.attributes()).collect()
+    }
+}
+
+impl Running {
+    fn turn(&mut self, id: ConnectionId, round: &mut Round) {
+        let card = &mut self.made.card;
+        let work = card.work(id, BUDGET, round);
+        if work != Work::Nothing {
+            self.idle = None;
+        }
+        self.awake = work == Work::More
+            || (!self.poll.is_zero() && card.polls(id) && {
+                let now = Instant::now();
+                let idle = *self.idle.get_or_insert(now);
+                now.saturating_duration_since(idle) < self.poll
+            })
+            || card.rest(id);
+        if !self.awake {
+            self.idle = None;
+        }
+    }
+}
