@@ -3,9 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // A failed setup fails the test.
 
+use crate::host_without::{NOBODY, Programs};
 use crate::program::{self, Run};
+use crate::{linux, vm};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -19,16 +24,36 @@ pub struct Vbusd {
     pub child: Child,
     /// The folder for `XDG_STATE_HOME`.
     pub state: TempDir,
+    /// Programs that an ordinary user may run, if it is that user's.
+    ordinary: Option<Programs>,
 }
 
 impl Vbusd {
     /// With these buses, and a switch of its own on each: `lan-switch` on `lan`.
     #[must_use]
     pub fn start(buses: &[&str]) -> Self {
+        Self::with(None, buses)
+    }
+
+    /// The same of an ordinary user, who has these other programs of the tests, too. Only root can
+    /// start it.
+    #[must_use]
+    pub fn start_as_ordinary_user(programs: &[&str], buses: &[&str]) -> Self {
+        let programs = Programs::new(programs);
+        let kernel = vm::kernel().unwrap_or_else(linux::kernel);
+        fs::copy(kernel, programs.path("vmlinux")).unwrap();
+        Self::with(Some(programs), buses)
+    }
+
+    fn with(ordinary: Option<Programs>, buses: &[&str]) -> Self {
         let state = tempfile::tempdir().unwrap();
+        if ordinary.is_some() {
+            chown(state.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
         let daemon = Vbusd {
-            child: spawn(&state),
+            child: spawn(&state, ordinary.as_ref()),
             state,
+            ordinary,
         };
         for bus in buses {
             let switch = format!("{bus}-switch");
@@ -42,7 +67,49 @@ impl Vbusd {
     /// `paravane vbus` with these words.
     #[must_use]
     pub fn administer(&self, words: &[&str]) -> Run {
-        administer(&self.state, words)
+        administer(&self.state, self.ordinary.as_ref(), words)
+    }
+
+    /// `paravane run` with these options, as its user.
+    #[must_use]
+    pub fn machine(&self, options: &[&str]) -> Command {
+        let mut command = match &self.ordinary {
+            Some(programs) => {
+                let mut command = paravane(&self.state, Some(programs));
+                command.arg("run").arg("--kernel");
+                command.arg(programs.path("vmlinux")).args(options);
+                command
+            }
+            None => vm::command(options),
+        };
+        command.env("XDG_STATE_HOME", self.state.path());
+        command
+    }
+
+    /// Another program of the tests, as its user.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Command {
+        match &self.ordinary {
+            Some(programs) => as_nobody(Command::new(programs.path(name))),
+            None => Command::new(program::tool(name)),
+        }
+    }
+
+    /// A figure of a device.
+    #[must_use]
+    pub fn figure(&self, device: &str, name: &str) -> u64 {
+        let text = self.done(&["show", device, name]);
+        text.trim_end().parse().unwrap()
+    }
+
+    /// The user that it runs as.
+    #[must_use]
+    pub fn user(&self) -> u32 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(path).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let effective = line.unwrap().split_whitespace().nth(1);
+        effective.unwrap().parse().unwrap()
     }
 
     /// The same where it must succeed. Returns what it prints.
@@ -73,7 +140,7 @@ impl Vbusd {
 
     /// Another one with the same state.
     pub fn again(&mut self) {
-        self.child = spawn(&self.state);
+        self.child = spawn(&self.state, self.ordinary.as_ref());
     }
 }
 
@@ -88,20 +155,35 @@ fn folder(state: &TempDir) -> PathBuf {
     state.path().join("paravane/vbus")
 }
 
-fn administer(state: &TempDir, words: &[&str]) -> Run {
-    let socket = folder(state).join("socket");
-    let mut all = vec!["vbus"];
-    all.extend(words);
-    all.extend(["--socket", socket.to_str().unwrap()]);
-    program::run(all)
+fn as_nobody(mut command: Command) -> Command {
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    command
 }
 
-fn spawn(state: &TempDir) -> Child {
-    let mut command = Command::new(program::path());
+/// The program, as the user.
+fn paravane(state: &TempDir, ordinary: Option<&Programs>) -> Command {
+    let Some(programs) = ordinary else {
+        return program::command();
+    };
+    let mut command = as_nobody(Command::new(programs.path("paravane")));
+    command.env("PARAVANE_HYPERVISOR", "process");
+    command.env("HOME", state.path()).stdin(Stdio::null());
+    command
+}
+
+fn administer(state: &TempDir, ordinary: Option<&Programs>, words: &[&str]) -> Run {
+    let socket = folder(state).join("socket");
+    let mut command = paravane(state, ordinary);
+    command.arg("vbus").args(words);
+    program::finish(command.arg("--socket").arg(socket))
+}
+
+fn spawn(state: &TempDir, ordinary: Option<&Programs>) -> Child {
+    let mut command = paravane(state, ordinary);
     command.args(["vbus", "daemon", "--folder"]);
     let child = command.arg(folder(state)).spawn().unwrap();
     let begun = Instant::now();
-    while administer(state, &["ls"]).code != 0 {
+    while administer(state, ordinary, &["ls"]).code != 0 {
         assert!(begun.elapsed() < PATIENCE, "vbusd does not listen");
         thread::sleep(Duration::from_millis(20));
     }
