@@ -16,18 +16,6 @@
 #include "vcpu/poll.h"
 #include "vcpu/slice.h"
 
-static bool something(struct vcpu *v, bool kick, bool enabled)
-{
-	irq_serve_flush(v);
-	if (READ_ONCE(v->s.pending))
-		irq_refresh(v);
-	if (kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
-		return true;
-	if (FAST(v, F_FORCE) & FORCE_EVENT)
-		return true;
-	return enabled && irq_next(v) >= 0;
-}
-
 /* A sleep that is long enough for trimming processes first, ns. */
 #define SLEEP_LONG 500000000
 
@@ -37,20 +25,6 @@ static void announce(struct vcpu *v)
 	v->s.state = PHV_VCPU_HALTED;
 	fence();
 	step();
-}
-
-/* Looks for an interrupt for a moment, if that is worth while. */
-static void look(struct vcpu *v)
-{
-	bool won = false;
-
-	if (!poll_begin(v))
-		return;
-	announce(v);
-	do
-		won = something(v, false, true);
-	while (!won && poll_on(v));
-	poll_end(v, won);
 }
 
 /* Drops a moment in `woken` that was set for work which is done, such as a flush. */
@@ -65,9 +39,9 @@ static void forget(struct vcpu *v, u64 woken)
  * Whatever wakes the vCPU: after the deadline it wants to run since then, or since the halt if that
  * was later.
  */
-static bool due(struct vcpu *v, u64 deadline, u64 begin)
+static bool due(struct vcpu *v, u64 begin)
 {
-	u64 late;
+	u64 deadline = v->s.deadline_ns, late;
 
 	if (deadline == U64_MAX || now_ns() < deadline)
 		return false;
@@ -76,32 +50,73 @@ static bool due(struct vcpu *v, u64 deadline, u64 begin)
 	return true;
 }
 
+/* A halt. */
+struct halt {
+	u64 begin;	/* TSC */
+	bool kick;	/* a kick ends it, too */
+	bool enabled;	/* interrupts end it */
+	bool alarm;	/* it has lasted until the deadline */
+};
+
+/*
+ * The alarm that irq_refresh() finds reads the times, and later stolen time can grow only with real
+ * time (times()). So what the vCPU has waited must be known before, also where it has not slept: a
+ * host likes to take a processor away at the end of a host call, and slice_end() makes one.
+ */
+static bool something(struct vcpu *v, struct halt *h)
+{
+	irq_serve_flush(v);
+	if (READ_ONCE(v->s.pending)) {
+		h->alarm |= due(v, h->begin);
+		irq_refresh(v);
+	}
+	if (h->kick && __atomic_exchange_n(&v->s.kick, 0, __ATOMIC_SEQ_CST))
+		return true;
+	if (FAST(v, F_FORCE) & FORCE_EVENT)
+		return true;
+	return h->enabled && irq_next(v) >= 0;
+}
+
+/* Looks for an interrupt for a moment, if that is worth while. */
+static void look(struct vcpu *v, struct halt *h)
+{
+	bool won = false;
+
+	if (!poll_begin(v))
+		return;
+	announce(v);
+	do
+		won = something(v, h);
+	while (!won && poll_on(v));
+	poll_end(v, won);
+}
+
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
-	u64 deadline, begin, woken, trim_at = U64_MAX;
-	bool polls = enabled && !kick;
-	bool slept = false, alarm = false;
+	struct halt h = { .kick = kick, .enabled = enabled };
+	u64 deadline, woken, trim_at = U64_MAX;
+	bool polls = enabled && !kick, slept = false;
 	struct vmi_times unused;
 	u32 word;
 
 	v->s.halts++;
 	event(v, PHV_EVENT_HALT, v->s.deadline_ns, enabled);
 	slice_end(v);
-	begin = v->woken;
+	h.begin = v->woken;
 	v->woken = 0;
 	deadline = v->s.deadline_ns;
 	if (enabled && !READ_ONCE(v->s.pending) &&
 	    (deadline == U64_MAX || deadline > now_ns() + SLEEP_LONG))
 		trim_at = idle_trim(v);
 	if (polls)
-		look(v);
+		look(v, &h);
 	for (;;) {
 		word = READ_ONCE(v->s.wait_word);
 		/* A sender sets it after what is pending: something() sees that, if it is new. */
 		woken = READ_ONCE(v->woken);
 		/* S1 and S2 of host/doorbell.h; something() is S3. */
 		announce(v);
-		if (something(v, kick, enabled))
+		if (something(v, &h))
 			break;
 		forget(v, woken);
 		step();
@@ -114,10 +129,9 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		}
 		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
-		alarm |= due(v, deadline, begin);
 	}
 	if (polls && slept)
-		poll_learn(v, begin, alarm ? 0 : v->woken);
+		poll_learn(v, h.begin, h.alarm ? 0 : v->woken);
 	v->s.state = PHV_VCPU_RUNNING;
 	if (!FAULT(RUN_STATE_STAYS_HALTED))
 		v->run.state = VMI_RUN_RUNNING;

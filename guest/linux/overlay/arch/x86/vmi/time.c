@@ -51,7 +51,14 @@ static u64 vmi_steal_clock(int cpu)
 	return state ? READ_ONCE(state->stolen) : READ_ONCE(per_cpu(stolen, cpu));
 }
 
-/* The same beside the kernel's own timers: the CPU itself may as well read it anew. */
+/* For where it matters most: a CPU that seems to have slept, or to have run, for long. */
+void vmi_sample_stolen(void)
+{
+	if (vmi_low)
+		vmi_real_ns();
+}
+
+/* The clock beside the kernel's own timers: the CPU itself may as well read it anew. */
 static u64 vmi_steal_clock_now(int cpu)
 {
 	if (cpu == raw_smp_processor_id())

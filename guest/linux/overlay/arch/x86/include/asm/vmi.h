@@ -47,6 +47,9 @@ int vmi_fixup_exception(struct pt_regs *regs);
 /* Prepares the new program of a process, which begins at ip, before it enters user mode. */
 void vmi_exec_fill(unsigned long ip);
 
+/* Makes paravirt_steal_clock() say what was stolen from this CPU until now. */
+void vmi_sample_stolen(void);
+
 #else
 
 static inline void vmi_find_rom(void)
