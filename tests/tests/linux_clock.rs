@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
-use paravane_tests::{linux, program, source_root, tree, vm};
+use paravane_tests::{cpu_times, linux, program, source_root, tree, vm};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -226,75 +226,6 @@ const LONG: &str = "PARAVANE_TEST_LONG";
 /// Limit for the error of the accounted time, in percent.
 const SUM: f64 = 1.0;
 
-/// A folder with the program that compares the times of each CPU with what has passed.
-fn times() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    linux::compile(
-        &source_root().join("tests/guest/times"),
-        &folder.path().join("times"),
-    );
-    folder
-}
-
-/// The CPUs' times in percent of what has passed: of all, and stolen.
-fn shares(text: &str) -> Vec<(f64, f64)> {
-    let share = |line: &str| {
-        let mut words = line.strip_prefix("cpu")?.split_whitespace();
-        let sum = words.nth(1)?.parse().ok()?;
-        (words.next()? == "stolen").then_some((sum, words.next()?.parse().ok()?))
-    };
-    text.lines().filter_map(share).collect()
-}
-
-/// The host stops a machine whose CPUs sleep most of the time. What each of them waits then for its
-/// processor, after its sleep, is stolen time and not idle, too. In about one machine of twelve one
-/// CPU has not taken that from its idle time yet when the program reads it, so there are three.
-#[test]
-fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
-    let all = (0..3).find_map(|_| {
-        let text = times_of_a_stopped_machine();
-        let cpus = shares(&text);
-        assert_eq!(cpus.len(), 4, "{text}");
-        assert!(
-            cpus.iter().all(|(sum, _)| (sum - 100.0).abs() <= 2.0),
-            "{text}"
-        );
-        cpus.iter().all(|(_, stolen)| *stolen > 40.0).then_some(())
-    });
-    assert!(all.is_some(), "not stolen in any of three machines");
-}
-
-/// What a machine prints that was stopped for 3 of 5 s.
-fn times_of_a_stopped_machine() -> String {
-    let folder = times();
-    let volume = format!("{}:/t:ro", folder.path().display());
-    let mut machine = vm::command(["--cpus", "4", "--volume", &volume])
-        .args(["--", "/t/times", "3", "30"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut text = BufReader::new(machine.stdout.take().unwrap());
-    let mut begun = String::new();
-    text.read_line(&mut begun).unwrap();
-    assert_eq!(begun, "begun\n");
-    std::thread::sleep(Duration::from_secs(2));
-    // The program ends meanwhile, and reads the times right after.
-    let all = tree::everything(machine.id());
-    for &pid in &all {
-        tree::signal(pid, Signal::STOP);
-    }
-    std::thread::sleep(Duration::from_secs(3));
-    for &pid in &all {
-        tree::signal(pid, Signal::CONT);
-    }
-    let mut rest = String::new();
-    text.read_to_string(&mut rest).unwrap();
-    println!("{rest}");
-    assert!(machine.wait().unwrap().success());
-    rest
-}
-
 /// Four vCPUs that all read the clock, beside programs that use the host's processors twice: the
 /// clock never goes back between vCPUs, the host's is followed, and user, system, idle and stolen
 /// time of each CPU add up to the time that passes, whether it is always busy or sleeps at times.
@@ -305,25 +236,24 @@ fn time_is_right_where_processors_are_short() {
     } else {
         (8, 7)
     };
-    let folder = times();
-    let volume = format!("{}:/t:ro", folder.path().display());
+    let times = cpu_times::program("times");
     let script = format!(
         "/t/times {always} && /t/times {at_times} 30 && \
          mount -t debugfs none /sys/kernel/debug && cat /sys/kernel/debug/vmi/clock"
     );
-    let mut command = vm::command(["--cpus", "4", "--volume", &volume]);
+    let mut command = vm::command(["--cpus", "4", "--volume", &times.volume]);
     let busy = Busy::start(2);
     let run = program::finish(command.args(["--", "sh", "-c", &script]));
     drop(busy);
     println!("{}", run.stdout);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(run.stdout.matches("backwards 0\n").count(), 2, "{run:?}");
-    let cpus = shares(&run.stdout);
+    let cpus = cpu_times::shares(&run.stdout);
     assert_eq!(cpus.len(), 8, "{run:?}");
-    for (number, &(sum, stolen)) in cpus.iter().enumerate() {
-        assert!((sum - 100.0).abs() <= SUM, "{number}: {run:?}");
+    for (number, cpu) in cpus.iter().enumerate() {
+        assert!((cpu.sum - 100.0).abs() <= SUM, "{number}: {run:?}");
         // Eight programs and vCPUs want two processors.
-        assert!(number >= 4 || stolen > 20.0, "{number}: {run:?}");
+        assert!(number >= 4 || cpu.stolen > 20.0, "{number}: {run:?}");
     }
     // The boot is part of the worst.
     let offset = run
