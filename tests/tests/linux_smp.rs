@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::busy::Busy;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::{linux, source_root, tree, vm};
 use rustix::process::Signal;
@@ -91,34 +92,63 @@ const STATES: [(&str, &str); 5] = [
     ),
 ];
 
-/// A machine ends with its command, by a power-off and by a signal, whatever its vCPUs do.
+/// How a machine of four ends by itself, its exit status, and what the program says then.
+const ENDS: [(&str, i32, &str); 4] = [
+    ("exit 7", 7, ""),
+    ("echo o >/proc/sysrq-trigger; sleep 100", 0, ""),
+    (
+        "echo b >/proc/sysrq-trigger; sleep 100",
+        1,
+        "paravane: the guest restarted, which is an end here",
+    ),
+    (
+        "echo c >/proc/sysrq-trigger; sleep 100",
+        1,
+        "paravane: the guest's kernel panicked",
+    ),
+];
+
+/// A machine in this state ends with its command, by a power-off, a restart, a panic, and by a
+/// signal.
+fn ends(name: &str, state: &str) {
+    for (end, code, says) in ENDS {
+        let run = shell(4, &format!("{state}\nsleep 0.2; {end}"));
+        assert_eq!(run.code, code, "{name}, {end}: {run:?}");
+        let last = run.stderr.lines().last().unwrap_or_default();
+        assert_eq!(last, says, "{name}, {end}: {run:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{state}\necho ready; sleep 1000");
+    let mut child = machine(folder.path(), 4)
+        .args(["--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let line = program::first_line(&mut child);
+    assert_eq!(line, "ready\n", "{name}");
+    let all = tree::everything(child.id());
+    let machine = Ends(child);
+    let begun = Instant::now();
+    tree::signal(machine.0.id(), Signal::TERM);
+    tree::wait_gone(&all).unwrap();
+    assert!(begun.elapsed() < END, "{name}: {:?}", begun.elapsed());
+}
+
+/// A machine ends whatever its vCPUs do.
 #[test]
 fn vcpus_in_any_state_end() {
     for (name, state) in STATES {
-        let run = shell(4, &format!("{state}\nsleep 0.2; exit 7"));
-        assert_eq!(run.code, 7, "{name}: {run:?}");
-        let run = shell(
-            4,
-            &format!("{state}\nsleep 0.2; echo o >/proc/sysrq-trigger; sleep 100"),
-        );
-        assert_eq!(run.code, 0, "{name}: {run:?}");
-        let folder = tempfile::tempdir().unwrap();
-        let script = format!("{state}\necho ready; sleep 1000");
-        let mut child = machine(folder.path(), 4)
-            .args(["--", "sh", "-c", &script])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let line = program::first_line(&mut child);
-        assert_eq!(line, "ready\n", "{name}");
-        let all = tree::everything(child.id());
-        let machine = Ends(child);
-        let begun = Instant::now();
-        tree::signal(machine.0.id(), Signal::TERM);
-        tree::wait_gone(&all).unwrap();
-        assert!(begun.elapsed() < END, "{name}: {:?}", begun.elapsed());
+        ends(name, state);
     }
+}
+
+/// The same beside programs that keep each of the host's processors busy twice.
+#[test]
+fn vcpus_that_wait_for_processors_end() {
+    let _busy = Busy::start(2);
+    let (name, state) = STATES[STATES.len() - 1];
+    ends(name, state);
 }
 
 /// Four vCPUs on one processor: each knows what the others do.
