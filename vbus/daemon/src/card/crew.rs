@@ -47,7 +47,7 @@ impl Crew {
         Ok(Arc::new(Crew { orders, bell }))
     }
 
-    /// Does something on the thread, and waits for that: at most for a turn of each card.
+    /// Does something on the thread, and waits for that: at most for a turn of one card.
     ///
     /// # Errors
     /// The thread has ended.

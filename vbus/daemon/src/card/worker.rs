@@ -2,7 +2,8 @@
 //! A thread that runs cards, each of which has one client.
 //!
 //! It sleeps until a client notifies its card, a file of the host is ready, or vbusd's first thread
-//! has an order. Cards that have work get a turn each, one after the other.
+//! has an order. Cards that have work get a turn each, one after the other; orders come between
+//! turns.
 
 use super::news::{End, News};
 use paravane_vbus::limits;
@@ -122,35 +123,53 @@ impl Worker {
                 }
                 card.awake |= token & KINDS != ORDERS;
             }
-            loop {
-                match orders.try_recv() {
-                    Ok(order) => order(&mut self),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
+            if !self.obey(orders) || !self.round(orders) {
+                return;
             }
-            self.round();
         }
     }
 
-    /// A turn for each card that has work.
-    fn round(&mut self) {
-        for (&id, card) in &mut self.cards {
-            if !card.awake || card.ended {
-                card.awake = false;
-                continue;
+    /// Carries out the orders that have come. False: nobody can give any more.
+    fn obey(&mut self, orders: &Receiver<Order>) -> bool {
+        loop {
+            match orders.try_recv() {
+                Ok(order) => order(self),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
             }
-            let mut round = Round::default();
-            card.turn(id, &mut round);
-            let broken = round.broken.pop().map(|(_, why)| End::Broken(why));
-            let gone = || {
-                let presence = card.made.presence.as_ref()?;
-                (presence.number() == 0).then_some(End::Gone)
-            };
-            if let Some(end) = broken.or_else(gone) {
-                (card.ended, card.awake) = (true, false);
-                self.news.add(card.device.clone(), id, end);
-            }
+        }
+    }
+
+    /// A turn for each card that has work. The first thread waits for its orders, so they come
+    /// after each turn. False: nobody can give any more.
+    fn round(&mut self, orders: &Receiver<Order>) -> bool {
+        let awake = self.cards.iter().filter(|(_, card)| card.awake);
+        let awake: Vec<ConnectionId> = awake.map(|(&id, _)| id).collect();
+        awake.into_iter().all(|id| {
+            self.turn(id);
+            self.obey(orders)
+        })
+    }
+
+    fn turn(&mut self, id: ConnectionId) {
+        // An order may have ended the connection.
+        let Some(card) = self.cards.get_mut(&id) else {
+            return;
+        };
+        if card.ended {
+            card.awake = false;
+            return;
+        }
+        let mut round = Round::default();
+        card.turn(id, &mut round);
+        let broken = round.broken.pop().map(|(_, why)| End::Broken(why));
+        let gone = || {
+            let presence = card.made.presence.as_ref()?;
+            (presence.number() == 0).then_some(End::Gone)
+        };
+        if let Some(end) = broken.or_else(gone) {
+            (card.ended, card.awake) = (true, false);
+            self.news.add(card.device.clone(), id, end);
         }
     }
 
