@@ -95,9 +95,12 @@ pub fn answer(
         Request::Open { interface, version } => {
             let [memory] = <[OwnedFd; 1]>::try_from(files)
                 .map_err(|_| Error::new(Kind::Invalid, "a connection needs one memfd"))?;
-            let id = vbus.open(member, interface, version)?;
+            let memory = Memory::map(&memory)?;
             let uid = (!peer.administrator).then_some(peer.who.uid);
-            match link(links, id, uid, &memory, vbusd) {
+            // Before a device opens anything of the host for it.
+            admit(links, uid, memory.len(), vbusd.most)?;
+            let id = vbus.open(member, interface, version)?;
+            match link(links, id, uid, memory, vbusd) {
                 Ok(files) => Ok((Reply::Opened(id), files)),
                 Err(error) => {
                     vbus.close(member, id)?;
@@ -163,16 +166,14 @@ fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), E
     Ok(())
 }
 
-/// Maps a client's memory, and makes the files of a connection. Returns the client's.
+/// Makes the files of a connection with this memory. Returns the client's.
 fn link(
     links: &mut Links,
     id: ConnectionId,
     uid: Option<u32>,
-    memory: &OwnedFd,
+    memory: Memory,
     vbusd: &Host<'_>,
 ) -> Result<Vec<OwnedFd>, Error> {
-    let memory = Memory::map(memory)?;
-    admit(links, uid, memory.len(), vbusd.most)?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let kick = eventfd(0, flags).map_err(host("eventfd"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
