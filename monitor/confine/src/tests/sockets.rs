@@ -7,6 +7,7 @@ use super::*;
 #[test]
 fn a_socket_s_protocol_and_options_decide() {
     const BAD: u64 = u64::MAX;
+    const TUNSETPERSIST: u64 = 0x4004_54cb;
     let filters = filters();
     for (thread, call, [a, b, c], expected) in [
         ("net-user", libc::SYS_socket, [2, 0x80801, 0], Fate::Made),
@@ -20,6 +21,25 @@ fn a_socket_s_protocol_and_options_decide() {
         // A socket gets a port by its first datagram, and none that the thread names.
         ("net-user", libc::SYS_bind, [BAD, 0, 0], Fate::Died),
         ("net-user", libc::SYS_listen, [BAD, 0, 0], Fate::Died),
+        // vbusd publishes no ports.
+        ("net-user", libc::SYS_accept4, [BAD, 0, 0], Fate::Made),
+        ("vbusd-networks", libc::SYS_accept4, [BAD, 0, 0], Fate::Died),
+        ("vbusd-networks", libc::SYS_bind, [BAD, 0, 0], Fate::Died),
+        (
+            "vbusd-networks",
+            libc::SYS_socket,
+            [2, 0x80801, 0],
+            Fate::Made,
+        ),
+        ("vbusd-networks", libc::SYS_socket, [1, 1, 0], Fate::Died),
+        ("vbusd-taps", libc::SYS_socket, [2, 1, 0], Fate::Died),
+        // IFF_PERSIST and the owner of a tap stay as they are.
+        (
+            "vbusd-taps",
+            libc::SYS_ioctl,
+            [BAD, TUNSETPERSIST, 1],
+            Fate::Died,
+        ),
         // TCP_NODELAY, SO_KEEPALIVE, SO_OOBINLINE, SO_LINGER, TCP_KEEPIDLE and the like.
         ("net-user", libc::SYS_setsockopt, [BAD, 6, 1], Fate::Made),
         ("net-user", libc::SYS_setsockopt, [BAD, 1, 9], Fate::Made),
