@@ -213,6 +213,7 @@ impl Wire {
                 return Ok(0);
             }
             self.weights[1] = weight(frame);
+            self.received += 1;
             self.waiting = None;
             given = 1;
         }
