@@ -108,7 +108,7 @@ impl<T: Rejoin> Attempt for Lost<T> {
         if !std::mem::replace(&mut self.told, true) {
             warn!("virtual bus: {error}");
         }
-        // Only a bus without the device answers so.
+        // Only a bus without the device answers so, or one whose device has no tap now.
         let missing = matches!(&error, Error::Refused(why) if why.kind() == Kind::NotFound);
         if missing && !std::mem::replace(&mut self.gone, true) {
             let _ = self.sender.send(News::Gone);
