@@ -5,6 +5,18 @@ use anyhow::Context;
 use paravane_confine::Files;
 use std::sync::mpsc::channel;
 
+/// Ends the program if its thread panics. vbusd may be killed at any moment: its state is on disk,
+/// and clients come back. A vbusd without that thread would fail them for ever.
+struct Abort;
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 /// Starts a thread that enters a policy, and gives up all but some files, before it works. It works
 /// when this returns.
 ///
@@ -25,6 +37,7 @@ pub fn start(
             // Fails only if the caller no longer waits.
             let _ = tell.send(entered);
             if go {
+                let _abort = Abort;
                 work();
             }
         })

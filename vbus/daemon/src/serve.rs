@@ -2,7 +2,7 @@
 //! The clients' requests.
 
 use crate::bell::Bell;
-use crate::card::Elsewhere;
+use crate::card::{Crew, Elsewhere};
 use crate::memory::Memory;
 use crate::peer::Peer;
 use crate::server::PEERS;
@@ -166,6 +166,23 @@ fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), E
     Ok(())
 }
 
+/// Checks that a user may have another card on a thread: one has memory and descriptors of vbusd that
+/// [`admit`] does not see.
+fn admit_card(
+    links: &Links,
+    uid: Option<u32>,
+    crew: &Arc<Crew>,
+    elsewhere: &Elsewhere,
+) -> Result<(), Error> {
+    let most = (crew.most() as u64 / SHARE).max(1);
+    let own = links.iter().filter(|(_, link)| link.uid == uid);
+    if uid.is_some() && elsewhere.count(crew, own.map(|(id, _)| id)) as u64 >= most {
+        let text = format!("no more than {most} clients of a user are possible at such devices");
+        return Err(Error::new(Kind::Limit, text));
+    }
+    Ok(())
+}
+
 /// Makes the files of a connection with this memory. Returns the client's.
 fn link(
     links: &mut Links,
@@ -183,6 +200,7 @@ fn link(
     shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
     let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
     if let Some(crew) = vbusd.elsewhere.of(id) {
+        admit_card(links, uid, &crew, vbusd.elsewhere)?;
         let theirs = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
         crew.ask(move |worker| worker.listen(id, theirs))??;
     } else {

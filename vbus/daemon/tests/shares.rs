@@ -16,11 +16,16 @@ use std::process::{Command, Stdio};
 
 /// A vbusd that other users reach. Users from [`FIRST`] on may join its bus.
 fn daemon() -> Option<Daemon> {
+    daemon_with("null")
+}
+
+/// The same with a device of this class on the bus.
+fn daemon_with(class: &str) -> Option<Daemon> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can become another user: not tested");
         return None;
     }
-    let daemon = Daemon::with("null");
+    let daemon = Daemon::with(class);
     open_to_all(&daemon);
     Some(daemon)
 }
@@ -88,6 +93,19 @@ fn a_user_s_memory_leaves_some_for_others() {
     assert_eq!(count, 16, "a quarter of 4 GiB");
     as_user(FIRST + 1, || {
         open(&mut join(&daemon).unwrap(), 64 << 20).unwrap();
+    });
+}
+
+/// A network takes memory and descriptors of vbusd, besides the client's own.
+#[test]
+fn a_user_s_networks_leave_some_for_others() {
+    let Some(daemon) = daemon_with("venet-user") else {
+        return;
+    };
+    let (_all, count) = as_user(FIRST, || open_all(&daemon, 64 << 10));
+    assert!((1..=4).contains(&count), "{count} of 16");
+    as_user(FIRST + 1, || {
+        open(&mut join(&daemon).unwrap(), 64 << 10).unwrap();
     });
 }
 

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Crew {
     orders: Sender<Order>,
     bell: OwnedFd,
+    most: usize,
 }
 
 impl Crew {
@@ -44,7 +45,12 @@ impl Crew {
         confined::start(name, policy, files, move || {
             Worker::new(poll, news, most).run(&receiver);
         })?;
-        Ok(Arc::new(Crew { orders, bell }))
+        Ok(Arc::new(Crew { orders, bell, most }))
+    }
+
+    /// The number of cards that it runs at most.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// Does something on the thread, and waits for that: at most for a turn of one card.
@@ -90,5 +96,16 @@ impl Elsewhere {
     /// The thread of a connection, which is to get its notifications.
     pub fn of(&self, id: ConnectionId) -> Option<Arc<Crew>> {
         self.all().get(&id).cloned()
+    }
+
+    /// How many of these connections are on that thread.
+    pub fn count<'a>(
+        &self,
+        crew: &Arc<Crew>,
+        ids: impl Iterator<Item = &'a ConnectionId>,
+    ) -> usize {
+        let all = self.all();
+        ids.filter(|id| all.get(id).is_some_and(|other| Arc::ptr_eq(other, crew)))
+            .count()
     }
 }

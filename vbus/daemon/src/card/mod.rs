@@ -11,9 +11,8 @@ mod news;
 mod proxy;
 mod worker;
 
-pub use crew::Elsewhere;
+pub use crew::{Crew, Elsewhere};
 
-use crew::Crew;
 use kinds::{Tap, User};
 use news::News;
 use paravane_confine::Files;
