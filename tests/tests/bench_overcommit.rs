@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::{linux, program};
 use serde_json::Value;
 
@@ -54,6 +55,31 @@ fn the_tables_are_complete() {
     );
     let picture = std::fs::read_to_string(&picture).unwrap();
     assert_eq!(picture.matches("hackbench-40").count(), 3, "{picture}");
+}
+
+/// The ticket lock of the conformance guest. Where eight vCPUs share a processor, those that spin
+/// keep it from the one with the next ticket for a time slice each.
+#[test]
+fn a_ticket_lock_that_spins_collapses() {
+    drop(linux::kernel());
+    let _one = OneCpu::take();
+    let mut command = program::command();
+    command.args(["bench", "overcommit", "--quick", "--json"]);
+    command.args(["--workload", "ticket", "--case", "1x"]);
+    let run = program::finish(&mut command);
+    assert_eq!(run.code, 0, "{run:?}");
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{json}");
+    assert_eq!(
+        (&rows[0]["workload"], &rows[0]["case"]),
+        (&"ticket".into(), &"1x".into())
+    );
+    assert_eq!(json["vcpus"], 8, "{json}");
+    let number = |name: &str| rows[0][name].as_f64().unwrap();
+    assert!(number("base_s") > 0.0 && number("pv_s") > 0.0, "{json}");
+    assert!(number("gain_percent") > 50.0, "{json}");
+    assert_eq!(rows[0]["turns"].as_array().unwrap().len(), 2, "{json}");
 }
 
 /// `bench overcommit` with these words: its JSON.

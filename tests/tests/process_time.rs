@@ -107,6 +107,18 @@ fn a_yield_passes_the_processor() {
     });
 }
 
+/// Waiters for a ticket lock sleep where vCPUs share a processor, and each is kicked for its own
+/// ticket. A kick that goes elsewhere leaves the machine asleep.
+#[test]
+fn waiters_for_a_ticket_are_kicked() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    with_and_without_faults("time_ticket", "lock.kick.ticket_slow_path", |words| {
+        let host = ["--cpus", "4", "--append", "shared", "--timeout", "60"];
+        run(&[words, &host].concat())
+    });
+}
+
 /// A vCPU that switches address spaces all the time waits for a processor at each switch, if at
 /// all.
 #[test]

@@ -39,6 +39,8 @@ noreturn void kernel_main(const struct vmi_boot_info *info, const u32 *apic_ids)
 	if (option("end", word, sizeof(word)))
 		end_by(word);
 	if (option("bench", word, sizeof(word))) {
+		if (!strcmp(word, "ticket"))
+			finish(run_ticket_bench());
 		if (!strcmp(word, "vmi"))
 			run_vmi_bench();
 		else

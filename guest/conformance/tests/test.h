@@ -74,5 +74,7 @@ const struct test *const *all_tests(u32 *count);
 void note_call_counts(void);
 
 void run_bench(void);
+/* bench=ticket; false if it went wrong. */
+bool run_ticket_bench(void);
 
 #endif

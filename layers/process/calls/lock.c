@@ -28,7 +28,9 @@ int process_lock_kick(u32 vcpu)
 
 	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
-	v = vcpu_at(vcpu);
+	v = vcpu_at(FAULT(KICK_WAKES_NEIGHBOUR) ? (vcpu + 1) % shared->s.vcpu_count : vcpu);
+	if (FAULT(KICK_ONLY_SLEEPERS) && READ_ONCE(v->s.state) != PHV_VCPU_HALTED)
+		return 0;
 	__atomic_store_n(&v->s.kick, 1, __ATOMIC_SEQ_CST);
 	if (READ_ONCE(v->s.state) == PHV_VCPU_HALTED)
 		vcpu_kick(v);

@@ -204,8 +204,8 @@ pub struct BenchOvercommit {
     #[arg(long, value_name = "LOAD", conflicts_with = "no_loss")]
     pub case: Vec<String>,
 
-    /// Measure only this workload, kernbench, hackbench-40, hackbench-200 or pgbench (may be
-    /// repeated); with --no-loss also pgbench-1, -2, -4, -8, -16 and -32
+    /// Measure only this workload, kernbench, hackbench-40, hackbench-200, pgbench or ticket (may
+    /// be repeated); with --no-loss not ticket, but also pgbench-1, -2, -4, -8, -16 and -32
     #[arg(long, value_name = "NAME")]
     pub workload: Vec<String>,
 

@@ -10,6 +10,7 @@ mod cpu_time;
 #[expect(unsafe_code, reason = "host calls")]
 mod cpus;
 pub mod exits;
+mod guest;
 pub mod kernel;
 pub mod markdown;
 pub mod micro;

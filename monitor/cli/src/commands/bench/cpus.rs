@@ -62,6 +62,16 @@ pub fn usage(whose: libc::c_int) -> Usage {
     }
 }
 
+/// Usage of this program and of its children that have ended.
+pub fn all_usage() -> Usage {
+    let (own, children) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_CHILDREN));
+    Usage {
+        cpu_ns: own.cpu_ns + children.cpu_ns,
+        // The monitor's own threads switch for unrelated reasons.
+        switches: children.switches,
+    }
+}
+
 /// The CPU time of a process so far, in ns; `None` if it has ended.
 #[allow(clippy::cast_precision_loss)] // seconds
 pub fn of_process(pid: u32) -> Option<f64> {

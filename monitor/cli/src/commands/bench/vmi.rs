@@ -15,24 +15,22 @@ mod rows;
 
 use super::super::conformance::MEMORY_MIB;
 use super::markdown::Page;
-use super::{cpus, stats, turns};
+use super::{cpus, guest, stats, turns};
 use crate::arguments::{BenchVmi, BenchVmiHost};
 use crate::layer_file::LayerFile;
 use anyhow::{Context, bail};
 use cpus::Usage;
 use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
-use paravane_hypervisor::process::Process;
-use paravane_hypervisor::{Counters, Event, Hypervisor, Machine, Verdict};
+use paravane_hypervisor::{Counters, Machine};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
-use paravane_user_io::worker::Limit;
 use report::{Needs, Report, Turns};
 use rows::{Cost, ROWS, Row};
 use std::io::{self, Write};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The name of the table's markers in the page.
 const MARKER: &str = "vmi";
@@ -131,9 +129,9 @@ impl Bench<'_> {
             devices: || Ok(Vec::new()),
         };
         self.pinned(row, || {
-            let before = all_usage();
+            let before = cpus::all_usage();
             let (line, counters) = self.run_guest(&machine)?;
-            let after = all_usage();
+            let after = cpus::all_usage();
             let (ns, ops) = line.map_or((None, 0.0), |(ns, ops)| (Some(ns), ops));
             Ok(GuestRun {
                 ns,
@@ -149,41 +147,15 @@ impl Bench<'_> {
 
     /// The figures that the guest printed, if it could measure, and the layer's counters.
     fn run_guest(&self, machine: &Machine<'_>) -> anyhow::Result<(Option<(f64, f64)>, Counters)> {
-        let deadline = Instant::now() + self.timeout;
-        let limit = Limit {
-            signals: Some(self.signals),
-            deadline,
-        };
-        let mut running = Process::default().start(machine, &limit)?;
         let mut figures = None;
-        let mut last = String::new();
-        loop {
-            match running.next(deadline, self.signals) {
-                Event::Line(line) => {
-                    if let Some(text) = line.strip_prefix("vmi ") {
-                        figures = Some(
-                            read_line(text)
-                                .with_context(|| format!("the guest printed `{line}`"))?,
-                        );
-                    }
-                    last = line;
-                }
-                Event::Ended(Verdict::Passed) => {
-                    return Ok((figures, running.counters().unwrap_or_default()));
-                }
-                Event::Ended(Verdict::Failed) => {
-                    bail!("the guest says that it failed; it ended with `{last}`")
-                }
-                Event::Ended(Verdict::Crashed(why)) => {
-                    bail!("{why}; the guest ended with `{last}`")
-                }
-                Event::TimedOut => bail!(
-                    "no end after {} s; the guest's last line is `{last}`",
-                    self.timeout.as_secs()
-                ),
-                Event::Interrupted(signal) => bail!("ended by signal {signal}"),
+        let counters = guest::run(machine, self.timeout, self.signals, |line| {
+            if let Some(text) = line.strip_prefix("vmi ") {
+                let read = read_line(text);
+                figures = Some(read.with_context(|| format!("the guest printed `{line}`"))?);
             }
-        }
+            Ok(())
+        })?;
+        Ok((figures, counters))
     }
 
     fn host(&self, row: &Row) -> anyhow::Result<f64> {
@@ -211,19 +183,6 @@ impl Bench<'_> {
         let result = act();
         cpus::pin(&self.cpus);
         result
-    }
-}
-
-/// Usage of this program and of its children that have ended.
-fn all_usage() -> Usage {
-    let (own, children) = (
-        cpus::usage(libc::RUSAGE_SELF),
-        cpus::usage(libc::RUSAGE_CHILDREN),
-    );
-    Usage {
-        cpu_ns: own.cpu_ns + children.cpu_ns,
-        // The monitor's own threads switch for unrelated reasons.
-        switches: children.switches,
     }
 }
 

@@ -2,7 +2,8 @@
 //! `paravane bench overcommit`: a machine with more vCPUs than it gets processors for, beside
 //! machines that burn processor time; with paravirtual spinlocks and without (`nopvspin`).
 //!
-//! The two machines take turns, and the gain is taken within each turn. At 1x no other machine is
+//! The two machines take turns, and the gain is taken within each turn. The workload `ticket` is a
+//! ticket lock of the conformance guest, with its slow path and without. At 1x no other machine is
 //! busy; at 2x and 3x one and two machines with as many vCPUs are. `--no-loss` asks what the locks
 //! cost where they gain nothing (`losses`), `--time` what time is in such machines.
 
@@ -12,6 +13,7 @@ mod machines;
 mod plot;
 mod processors;
 mod report;
+mod ticket;
 mod time;
 mod workloads;
 
@@ -19,6 +21,7 @@ use super::cpus;
 use crate::arguments::BenchOvercommit;
 use anyhow::{Context, bail};
 use machines::{Hog, Machine};
+use paravane_hypervisor::KernelFile;
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::progress::Progress;
@@ -27,6 +30,7 @@ use report::{Clock, Pair, Report, Turn};
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use workloads::Workload;
 
@@ -106,17 +110,21 @@ struct Plan {
     vcpus: u32,
     cases: Vec<u32>,
     workloads: Vec<&'static Workload>,
+    /// Whether the ticket lock is measured, too.
+    ticket: bool,
     idle: u32,
     earlier: losses::Earlier,
 }
 
 impl Plan {
     fn new(args: &BenchOvercommit) -> anyhow::Result<Self> {
-        let table: &'static [Workload] = if args.no_loss {
-            &workloads::NO_LOSS
+        let (table, others): (&'static [Workload], &[&str]) = if args.no_loss {
+            (&workloads::NO_LOSS, &[])
         } else {
-            &workloads::WORKLOADS
+            (&workloads::WORKLOADS, &[ticket::NAME])
         };
+        let chosen =
+            |name: &str| args.workload.is_empty() || args.workload.iter().any(|n| n == name);
         let all = args.case.is_empty() && args.workload.is_empty() && !args.no_loss;
         let idle = args.idle.unwrap_or(if all { IDLE } else { 0 });
         let few = if args.no_loss { FEW_VCPUS } else { VCPUS };
@@ -136,8 +144,9 @@ impl Plan {
             workloads: if args.time {
                 Vec::new()
             } else {
-                workloads::select(table, &args.workload)?
+                workloads::select(table, others, &args.workload)?
             },
+            ticket: !args.time && others.iter().any(|name| chosen(name)),
             idle: if args.quick {
                 QUICK_IDLE.min(idle)
             } else {
@@ -194,6 +203,7 @@ impl Bench<'_> {
         progress: &Progress,
         report: &mut Report,
     ) -> anyhow::Result<()> {
+        let guest = Arc::new(KernelFile::load(None)?);
         let mut machines = self.machines()?;
         let mut ready = Vec::new();
         for &workload in &plan.workloads {
@@ -207,8 +217,16 @@ impl Bench<'_> {
             progress.step(&format!("starting machines for {case}x"));
             let hogs = self.hogs(case)?;
             for workload in &ready {
-                let pair = self.pair(workload, case, &mut machines, &hogs, progress)?;
+                let pair = self.pair(workload.name, case, progress, |locks| {
+                    self.turn(workload, &mut machines[usize::from(locks)], &hogs)
+                })?;
                 report.add(case, workload.name, &pair);
+            }
+            if plan.ticket {
+                let pair = self.pair(ticket::NAME, case, progress, |locks| {
+                    ticket::turn(self, &guest, locks, &hogs)
+                })?;
+                report.add(case, ticket::NAME, &pair);
             }
             report.clocks.push(Clock {
                 case: format!("{case}x"),
@@ -238,30 +256,24 @@ impl Bench<'_> {
         (1..case).map(|_| Hog::start(self)).collect()
     }
 
-    /// A workload in both machines, in turns.
+    /// A workload without paravirtual locks and with them, in turns.
     fn pair(
         &self,
-        workload: &Workload,
+        name: &str,
         case: u32,
-        machines: &mut [Machine<'_>; 2],
-        hogs: &[Hog<'_>],
         progress: &Progress,
+        mut turn: impl FnMut(bool) -> anyhow::Result<Turn>,
     ) -> anyhow::Result<Pair> {
         let rounds = self.rounds();
         let mut pair = Pair::default();
         for round in 0..rounds {
-            progress.step(&format!(
-                "{case}x, {}: round {} of {rounds}",
-                workload.name,
-                round + 1
-            ));
-            let [plain, locks] = &mut *machines;
+            progress.step(&format!("{case}x, {name}: round {} of {rounds}", round + 1));
             if round.is_multiple_of(2) {
-                let base = self.turn(workload, plain, hogs)?;
-                pair.add(base, self.turn(workload, locks, hogs)?);
+                let base = turn(false)?;
+                pair.add(base, turn(true)?);
             } else {
-                let with = self.turn(workload, locks, hogs)?;
-                pair.add(self.turn(workload, plain, hogs)?, with);
+                let with = turn(true)?;
+                pair.add(turn(false)?, with);
             }
         }
         Ok(pair)

@@ -110,14 +110,17 @@ pub static NO_LOSS: [Workload; 9] = [
     database("pgbench-32", Some(32)),
 ];
 
-/// The workloads with these names, in the table's order; all if there are no names.
+/// The workloads with these names, in the table's order; all if there are no names. `others` are
+/// names of workloads that are not in the table.
 pub fn select(
     table: &'static [Workload],
+    others: &[&str],
     names: &[String],
 ) -> anyhow::Result<Vec<&'static Workload>> {
     for name in names {
-        if !table.iter().any(|workload| workload.name == name) {
-            let known: Vec<_> = table.iter().map(|workload| workload.name).collect();
+        let known = table.iter().map(|workload| workload.name);
+        let known: Vec<_> = known.chain(others.iter().copied()).collect();
+        if !known.contains(&name.as_str()) {
             bail!("--workload {name}: there are {}", known.join(", "));
         }
     }
@@ -183,12 +186,14 @@ mod tests {
 
     #[test]
     fn workloads_are_chosen_by_name() {
-        let choose = |name: &str| select(&WORKLOADS, &[name.to_string()]);
-        assert_eq!(select(&WORKLOADS, &[]).unwrap().len(), WORKLOADS.len());
+        let choose = |name: &str| select(&WORKLOADS, &["other"], &[name.to_string()]);
+        assert_eq!(select(&WORKLOADS, &[], &[]).unwrap().len(), WORKLOADS.len());
+        assert!(choose("other").unwrap().is_empty());
         assert_eq!(choose("pgbench").unwrap()[0].name, "pgbench");
         let error = choose("none").unwrap_err().to_string();
         assert!(
-            error.starts_with("--workload none: there are kernbench, "),
+            error.starts_with("--workload none: there are kernbench, ")
+                && error.ends_with(", pgbench, other"),
             "{error}"
         );
     }
