@@ -107,6 +107,16 @@ fn a_yield_passes_the_processor() {
     });
 }
 
+/// With a third vCPU on that processor, a yield is still for the one that it names.
+#[test]
+fn a_yield_is_for_the_vcpu_that_it_names() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    with_and_without_faults("time_yield_named", "lock.yield.third_runs", |words| {
+        run(&[words, &["--cpus", "3", "--append", "shared"]].concat())
+    });
+}
+
 /// Waiters for a ticket lock sleep where vCPUs share a processor, and each is kicked for its own
 /// ticket. A kick that goes elsewhere leaves the machine asleep.
 #[test]

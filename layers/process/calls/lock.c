@@ -53,27 +53,50 @@ int process_lock_preempted(u32 vcpu)
 	return look_preempted(this_vcpu(), vcpu_at(vcpu));
 }
 
-/* A vCPU that waits for another processor gets nothing from this one, so this one rests, ns. */
+/* One rest, ns. Where it was for nothing, there is another one. */
 #define REST (VMI_PREEMPTED_LATE_NS / 2)
 
+/*
+ * An interrupt ends the wait: its signal comes before, and is marked, or during it. One that cannot
+ * be delivered before the caller has its lock is no reason to keep the processor.
+ */
+static bool rest(struct vcpu *me)
+{
+	u32 word = READ_ONCE(me->look_answer);
+
+	if ((FAST(me, F_PENDING) && FAST(me, F_IRQ)) || (FAST(me, F_FORCE) & FORCE_EVENT))
+		return false;
+	futex_wait(&me->look_answer, word, now_ns() + REST);
+	return true;
+}
+
+/*
+ * A caller that sleeps leaves its processor to the vCPU, if that waits for it. The host's
+ * sched_yield() does not: the scheduler goes on with a thread that has not had its share, which may
+ * be the caller. A vCPU that waits for another processor gets nothing from this one's rest, but
+ * others do.
+ */
 int process_lock_yield(u32 vcpu)
 {
 	struct vcpu *me = this_vcpu(), *v;
-	u32 word;
+	u64 before, after;
+	bool known;
 
 	if (!vcpu_known(vcpu))
 		return -VMI_ENOENT;
 	v = vcpu_at(vcpu);
 	if (FAULT(YIELD_NOTHING) || !look_preempted(me, v))
 		return 0;
-	if (look_same_cpu(me, v)) {
+	if (FAULT(YIELD_TO_ANYONE)) {
 		host0(sched_yield);
 		return 0;
 	}
-	/* An interrupt ends the wait: its signal comes before, and is marked, or during it. */
-	word = READ_ONCE(me->look_answer);
-	if (!FAST(me, F_PENDING) && !FAST(me, F_FORCE))
-		futex_wait(&me->look_answer, word, now_ns() + REST);
+	known = look_same_cpu(me, v) && look_cpu_ns(v, &before);
+	if (!rest(me) || !known)
+		return 0;
+	/* Another thread may have had the processor. */
+	if (look_cpu_ns(v, &after) && after == before)
+		rest(me);
 	return 0;
 }
 

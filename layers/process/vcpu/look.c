@@ -59,6 +59,13 @@ static bool thread_ns(u32 tid, u64 *ns)
 	return true;
 }
 
+bool look_cpu_ns(const struct vcpu *v, u64 *ns)
+{
+	u64 owner = READ_ONCE(v->s.owner);
+
+	return owner >> 32 == self.pid && thread_ns((u32)owner, ns);
+}
+
 /* Takes the readings, if the vCPU is in this process. */
 static enum look_answer sample(const struct vcpu *v)
 {

@@ -12,6 +12,8 @@
 bool look_preempted(struct vcpu *me, struct vcpu *v);
 /* Whether both are bound to the same host CPU. */
 bool look_same_cpu(const struct vcpu *me, const struct vcpu *v);
+/* The CPU time of its thread, ns, if that is in the calling process. Makes a host call. */
+bool look_cpu_ns(const struct vcpu *v, u64 *ns);
 /* Answers look_preempted(v) in another process, as that vCPU's parked thread. */
 void look_answer(struct vcpu *v);
 
