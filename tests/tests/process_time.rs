@@ -81,6 +81,18 @@ fn stolen_time_is_seen_by_all() {
     });
 }
 
+/// The record of a vCPU that makes no call is brought up to date by its alarms.
+#[test]
+fn stolen_time_of_a_vcpu_that_makes_no_call_is_seen() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    let test = "lock.run_state.stolen_of_another";
+    with_and_without_faults("time_steal_of_another", test, |words| {
+        let _others = Busy::start(1);
+        run(&[words, &["--cpus", "2", "--append", "steal"]].concat())
+    });
+}
+
 /// A vCPU that has lost its processor to another program is known to have, within the documented
 /// time; and one that runs is not said to have.
 #[test]

@@ -142,6 +142,98 @@ TEST(run_state_stolen, "lock.run_state.stolen", 1, 0, LOCK_RUN_STATE, TIME_READ)
 		CHECK_OP(last, >, 0);
 }
 
+#define TICK_NS		(4 * NS_PER_MS)
+/*
+ * How old the record of a vCPU may be that takes alarms: a period, and how late an alarm is. The
+ * host's part of that is longer here, where all processors are busy.
+ */
+#define AGE_NS		(TICK_NS + 10 * NS_PER_MS)
+#define QUESTIONS	30
+
+/* A vCPU that does nothing but take its alarms, and read its times when asked to. */
+static struct {
+	u64 ran_at;		/* by the counter: it had its processor then */
+	u64 read_at;
+	u32 asked, read;
+	bool over;
+	struct vmi_times times;
+} ticking;
+
+static void tick(struct regs *regs)
+{
+	(void)regs;
+	vmi.time_ack_alarm();
+}
+
+static void tick_on(void *argument)
+{
+	u32 asked;
+
+	(void)argument;
+	CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL | VMI_ALARM_PERIODIC, now() + TICK_NS,
+					TICK_NS, VECTOR_TICK), 0);
+	irq_enable();
+	while (!atomic_load(&ticking.over)) {
+		WRITE_ONCE(ticking.ran_at, read_tsc());
+		asked = atomic_load(&ticking.asked);
+		if (asked == ticking.read)
+			continue;
+		vmi.time_read(&ticking.times);
+		ticking.read_at = read_tsc();
+		atomic_store(&ticking.read, asked);
+	}
+	irq_disable();
+	vmi.time_cancel_alarm(VMI_TIME_REAL);
+}
+
+/*
+ * On a host where other programs use all processors (steal on the command line): the record of a
+ * vCPU that makes no call grows, never falls, and is that vCPU's own reading, or a little older.
+ */
+TEST(run_state_of_another, "lock.run_state.stolen_of_another", 2, 0, LOCK_RUN_STATE)
+{
+	const struct vmi_run_state *state = run_state(1);
+	u64 hz = vmi.time_frequency(), last = 0, grew = 0, old = 0, oldest = 0, first, end;
+	char word[8];
+	u32 i;
+
+	if (!follows() || !option("steal", word, sizeof(word)))
+		test_skip("needs run states, and steal on the command line, on a busy host");
+	memset(&ticking, 0, sizeof(ticking));
+	set_irq_handler(VECTOR_TICK, tick);
+	run_on(1, tick_on, NULL);
+	WAIT_UNTIL(READ_ONCE(ticking.ran_at));
+	first = READ_ONCE(state->stolen);
+	for (i = 1; i <= QUESTIONS; i++) {
+		u64 ran_at, stolen, since, behind;
+
+		for (end = now() + 100 * NS_PER_MS; now() < end; last = stolen) {
+			stolen = READ_ONCE(state->stolen);
+			CHECK_OP(stolen, >=, last);
+			grew += stolen > last;
+		}
+		ran_at = atomic_load(&ticking.ran_at);
+		stolen = atomic_load(&state->stolen);
+		atomic_store(&ticking.asked, i);
+		WAIT_UNTIL(atomic_load(&ticking.read) == i);
+		CHECK_OP(stolen, >=, last);
+		CHECK_OP(stolen, <=, ticking.times.stolen);
+		last = stolen;
+		/* What was stolen since the vCPU last ran cannot be in its record. */
+		since = (ticking.read_at - ran_at) * 1000 / (hz / 1000000);
+		behind = ticking.times.stolen - stolen;
+		behind -= MIN(behind, since);
+		oldest = MAX(oldest, behind);
+		old += behind > AGE_NS;
+	}
+	atomic_store(&ticking.over, true);
+	wait_for(1);
+	print("# stolen %llu ms in %llu steps; at most %llu us old, %llu times over %llu\n",
+	      (last - first) / NS_PER_MS, grew, oldest / NS_PER_US, old, AGE_NS / NS_PER_US);
+	CHECK_OP(grew, >, 3 * QUESTIONS);
+	CHECK_OP(old * 20, <=, QUESTIONS);
+}
+
 /* A vCPU that counts as long as it has a processor. */
 static struct {
 	u64 count;

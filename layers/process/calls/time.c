@@ -32,6 +32,8 @@ void process_time_read(struct vmi_times *t)
 	struct vmi_times sample;
 
 	times(this_vcpu(), &sample);
+	if (FAULT(RUN_STATE_AS_READ))
+		WRITE_ONCE(this_vcpu()->run.stolen, sample.stolen);
 	*t = sample;
 }
 

@@ -34,7 +34,7 @@ void times(struct vcpu *v, struct vmi_times *t)
 		stolen = v->last_stolen + (real - v->last_real);
 	v->last_real = real;
 	v->last_stolen = stolen;
-	if (!FAULT(RUN_STATE_NOTHING_STOLEN))
+	if (!FAULT(RUN_STATE_NOTHING_STOLEN) && !FAULT(RUN_STATE_AS_READ))
 		WRITE_ONCE(v->run.stolen, stolen);
 	t->real = real;
 	t->stolen = stolen;
