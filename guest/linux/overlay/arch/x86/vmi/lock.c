@@ -42,6 +42,7 @@ struct lock_stats {
 	u64 taken_slow;			/* locks that had to be waited for */
 	u64 taken_slow_pickup;		/* those that came while the vCPU was spinning */
 	u64 waits;			/* waits in the layer */
+	u64 waits_early;		/* those that spared spinning for one that did not run */
 	u64 waits_spurious;		/* those that ended before what they waited for */
 	u64 released_kicked;		/* locks that were released with a kick */
 	u64 ipi_yields;			/* IPIs that were sent to a CPU without a processor */
@@ -50,6 +51,8 @@ struct lock_stats {
 };
 
 static DEFINE_PER_CPU(struct lock_stats, lock_stats);
+/* Whether a CPU was said to be preempted since this one began to wait for a lock. */
+static DEFINE_PER_CPU(bool, found_preempted);
 
 /* Whether the release of a lock kicks the head of its queue. */
 static bool unlock_kicks __ro_after_init;
@@ -100,6 +103,7 @@ static void lock_slowpath(struct qspinlock *lock, u32 val)
 		this_cpu_inc(lock_stats.histo_spinning[0]);
 		return;
 	}
+	this_cpu_write(found_preempted, false);
 	waits = raw_cpu_read(lock_stats.waits);
 	blocked = raw_cpu_read(lock_stats.time_blocked);
 	start = sched_clock();
@@ -136,12 +140,16 @@ static void lock_wait(u8 *location, u8 value)
 
 	if (in_nmi())
 		return;
+	/* The spinning just before ended at once where it was said of the one that it was for. */
+	if (this_cpu_read(found_preempted))
+		this_cpu_inc(lock_stats.waits_early);
 	start = sched_clock();
 	if (value == SLOW && !unlock_kicks)
 		lock_give_way();
 	else
 		vmi.lock_wait(location, value);
 	blocked = sched_clock() - start;
+	this_cpu_write(found_preempted, false);
 	this_cpu_inc(lock_stats.waits);
 	if (READ_ONCE(*location) == value)
 		this_cpu_inc(lock_stats.waits_spurious);
@@ -172,7 +180,10 @@ __visible bool __vmi_vcpu_is_preempted(long cpu)
 	/* The answer may take host calls. */
 	if (in_nmi())
 		return state && READ_ONCE(state->preempted);
-	return vmi.lock_preempted(cpu) > 0;
+	if (vmi.lock_preempted(cpu) <= 0)
+		return false;
+	this_cpu_write(found_preempted, true);
+	return true;
 }
 PV_CALLEE_SAVE_REGS_THUNK(__vmi_vcpu_is_preempted);
 
@@ -289,6 +300,7 @@ static int locks_show(struct seq_file *file, void *unused)
 		all->taken_slow += one->taken_slow;
 		all->taken_slow_pickup += one->taken_slow_pickup;
 		all->waits += one->waits;
+		all->waits_early += one->waits_early;
 		all->waits_spurious += one->waits_spurious;
 		all->released_kicked += one->released_kicked;
 		all->ipi_yields += one->ipi_yields;
@@ -302,6 +314,7 @@ static int locks_show(struct seq_file *file, void *unused)
 	seq_printf(file, "taken_slow %llu\n", all->taken_slow);
 	seq_printf(file, "taken_slow_pickup %llu\n", all->taken_slow_pickup);
 	seq_printf(file, "waits %llu\n", all->waits);
+	seq_printf(file, "waits_early %llu\n", all->waits_early);
 	seq_printf(file, "waits_spurious %llu\n", all->waits_spurious);
 	seq_printf(file, "released_kicked %llu\n", all->released_kicked);
 	seq_printf(file, "ipi_yields %llu\n", all->ipi_yields);
