@@ -111,9 +111,15 @@ fn linux_waits_for_locks_in_a_layer_of_a_rom() {
     };
     for (layer, states) in [(rom::with(&wait, at, &states), true), (wait, false)] {
         let run = booted(&layer, "2", &format!("lock.wait, run states {states}"));
+        let number = |line: &String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         let locks = begin(&run, "lock taken_slow ");
         assert_eq!(locks.len(), 1, "{run:?}");
         println!("{locks:?}");
+        // Two CPUs had to wait for each other, and came to an end.
+        assert!(number(&locks[0]) > 0, "{run:?}");
+        let contended = begin(&run, "contended ");
+        assert_eq!(contended.len(), 2, "{run:?}");
+        assert!(contended.iter().all(|line| number(line) > 0), "{run:?}");
         let cpus = (0..2).map(|cpu| format!("vcpu cpu{cpu} running preempted 0 stolen_ns 0"));
         let cpus: Vec<_> = cpus.filter(|_| states).collect();
         assert_eq!(begin(&run, "vcpu "), cpus, "{run:?}");

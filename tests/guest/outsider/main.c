@@ -2,11 +2,14 @@
 /*
  * The first process of a machine with a layer: makes two CPUs work, and prints what the kernel says
  * of the layer and what the layer has counted, which tests/outsider tells in registers of its own.
- * With that layer it also has the wall clock moved, and time stolen.
+ * With that layer it also has the wall clock moved, and time stolen. Where locks wait in the layer,
+ * it has two CPUs contend for one.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,6 +94,42 @@ static void work(int cpu)
 		if (waitpid(child, &status, 0) != child || WEXITSTATUS(status) != (i & 0x7f))
 			printf("the child %d of CPU %d failed\n", i, cpu);
 		usleep(100);
+	}
+}
+
+/* How long two CPUs contend, ms. */
+#define CONTEND 1500
+
+static atomic_bool enough;
+
+/* Takes the lock of the process's table of files again and again. */
+static void *take_lock(void *unused)
+{
+	long times = 0;
+
+	(void)unused;
+	while (!atomic_load_explicit(&enough, memory_order_relaxed)) {
+		if (close(dup(0)))
+			perror("close");
+		times++;
+	}
+	return (void *)times;
+}
+
+/* Two threads, and how often each took the lock. A waiter that nothing wakes ends neither. */
+static void contend(void)
+{
+	pthread_t threads[2];
+	void *times;
+
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&threads[i], NULL, take_lock, NULL))
+			perror("pthread_create");
+	usleep(CONTEND * 1000);
+	atomic_store(&enough, true);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], &times);
+		printf("contended %ld\n", (long)times);
 	}
 }
 
@@ -207,8 +246,10 @@ int main(void)
 	print_log();
 	clocks();
 	print_file("sites", "/sys/kernel/debug/vmi/calls");
-	if (!access(LOCKS, F_OK))
+	if (!access(LOCKS, F_OK)) {
+		contend();
 		print_file("lock", LOCKS);
+	}
 	if (!access(VCPUS, F_OK))
 		print_file("vcpu", VCPUS);
 	if (!access(STATS, F_OK)) {
