@@ -4,14 +4,12 @@
 //! Every pointer is the caller's promise, as C's are. A panic cannot cross the border: the
 //! functions call nothing that panics but for lack of memory, which aborts.
 
-use paravane_vbus_client::{Client, Error, Options, Woken};
+use crate::held::Held;
+use paravane_vbus_client::{Client, Error, Options};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Most events that a wait takes.
-const EVENTS: usize = 64;
 
 const FULL: c_int = 0;
 const LOST: c_int = -1;
@@ -114,7 +112,7 @@ pub unsafe extern "C" fn vbus_connect(
     buffer: u32,
     error: *mut c_char,
     error_len: usize,
-) -> *mut Client {
+) -> *mut Held {
     // SAFETY: the caller's promise.
     let words = unsafe { (place(socket), text(bus), text(device)) };
     let made = match words {
@@ -128,7 +126,7 @@ pub unsafe extern "C" fn vbus_connect(
         _ => Err(Error::Invalid("a name is missing, or is no UTF-8".into())),
     };
     match made {
-        Ok(client) => Box::into_raw(Box::new(client)),
+        Ok(client) => Box::into_raw(Box::new(Held::new(client))),
         Err(why) => {
             // SAFETY: the caller's promise.
             unsafe { explain(&why, error, error_len) };
@@ -142,7 +140,7 @@ pub unsafe extern "C" fn vbus_connect(
 /// # Safety
 /// `client` is from `vbus_connect` and is not used again, or is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_close(client: *mut Client) {
+pub unsafe extern "C" fn vbus_close(client: *mut Held) {
     if !client.is_null() {
         // SAFETY: `vbus_connect` has made it so.
         drop(unsafe { Box::from_raw(client) });
@@ -154,13 +152,13 @@ pub unsafe extern "C" fn vbus_close(client: *mut Client) {
 /// # Safety
 /// `client` is from `vbus_connect`; `packet` has `len` bytes, or is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_send(client: *mut Client, packet: *const u8, len: usize) -> c_int {
+pub unsafe extern "C" fn vbus_send(client: *mut Held, packet: *const u8, len: usize) -> c_int {
     // SAFETY: the caller's promise.
-    let (client, packet) = unsafe { (&mut *client, bytes(packet, len)) };
+    let (held, packet) = unsafe { (&mut *client, bytes(packet, len)) };
     let Some(packet) = packet else {
         return INVALID;
     };
-    match client.send(packet) {
+    match held.client.send(packet) {
         Ok(true) => 1,
         Ok(false) => FULL,
         Err(error) => number(&error),
@@ -172,13 +170,13 @@ pub unsafe extern "C" fn vbus_send(client: *mut Client, packet: *const u8, len: 
 /// # Safety
 /// `client` is from `vbus_connect`; `to` has `len` writable bytes, or is null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_receive(client: *mut Client, to: *mut u8, len: usize) -> i64 {
+pub unsafe extern "C" fn vbus_receive(client: *mut Held, to: *mut u8, len: usize) -> i64 {
     // SAFETY: the caller's promise.
-    let (client, to) = unsafe { (&mut *client, room(to, len)) };
+    let (held, to) = unsafe { (&mut *client, room(to, len)) };
     let Some(to) = to else {
         return INVALID.into();
     };
-    match client.receive(to) {
+    match held.client.receive(to) {
         Ok(Some(len)) => i64::try_from(len).unwrap_or(i64::MAX),
         Ok(None) => i64::from(c_int::MIN),
         Err(error) => number(&error).into(),
@@ -190,27 +188,12 @@ pub unsafe extern "C" fn vbus_receive(client: *mut Client, to: *mut u8, len: usi
 /// # Safety
 /// `client` is from `vbus_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_wait(client: *mut Client, milliseconds: c_int, room: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    let client = unsafe { &mut *client };
+pub unsafe extern "C" fn vbus_wait(client: *mut Held, milliseconds: c_int, room: c_int) -> c_int {
     let time = u64::try_from(milliseconds).ok().map(Duration::from_millis);
-    let mut woken = client.wait(time, room != 0);
-    if woken == Ok(Woken::Event) {
-        // C has no events but the end of its connection. Those that are left end the next wait.
-        for _ in 0..EVENTS {
-            match client.event() {
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(error) => {
-                    woken = Err(error);
-                    break;
-                }
-            }
-        }
-    }
-    match woken {
-        Ok(Woken::Ready | Woken::Event) => 1,
-        Ok(Woken::Time) => 0,
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *client }.wait(time, room != 0) {
+        Ok(true) => 1,
+        Ok(false) => 0,
         Err(error) => number(&error),
     }
 }
@@ -220,9 +203,9 @@ pub unsafe extern "C" fn vbus_wait(client: *mut Client, milliseconds: c_int, roo
 /// # Safety
 /// `client` is from `vbus_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_undelivered(client: *mut Client) -> i64 {
+pub unsafe extern "C" fn vbus_undelivered(client: *mut Held) -> i64 {
     // SAFETY: the caller's promise.
-    match unsafe { &mut *client }.reclaim() {
+    match unsafe { &mut *client }.client.reclaim() {
         Ok(count) => count.into(),
         Err(error) => number(&error).into(),
     }
@@ -233,10 +216,10 @@ pub unsafe extern "C" fn vbus_undelivered(client: *mut Client) -> i64 {
 /// # Safety
 /// `client` is from `vbus_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_reconnect(client: *mut Client, milliseconds: u32) -> c_int {
+pub unsafe extern "C" fn vbus_reconnect(client: *mut Held, milliseconds: u32) -> c_int {
     let time = Duration::from_millis(milliseconds.into());
     // SAFETY: the caller's promise.
-    match unsafe { &mut *client }.reconnect(time) {
+    match unsafe { &mut *client }.client.reconnect(time) {
         Ok(()) => 1,
         Err(error) => number(&error),
     }
@@ -247,12 +230,12 @@ pub unsafe extern "C" fn vbus_reconnect(client: *mut Client, milliseconds: u32) 
 /// # Safety
 /// `client` is from `vbus_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_set_priority(client: *mut Client, priority: c_int) -> c_int {
+pub unsafe extern "C" fn vbus_set_priority(client: *mut Held, priority: c_int) -> c_int {
     let Ok(priority) = u8::try_from(priority) else {
         return INVALID;
     };
     // SAFETY: the caller's promise.
-    match unsafe { &mut *client }.set_priority(priority) {
+    match unsafe { &mut *client }.client.set_priority(priority) {
         Ok(()) => 1,
         Err(error) => number(&error),
     }
@@ -263,9 +246,9 @@ pub unsafe extern "C" fn vbus_set_priority(client: *mut Client, priority: c_int)
 /// # Safety
 /// `client` is from `vbus_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_lock_memory(client: *const Client) -> c_int {
+pub unsafe extern "C" fn vbus_lock_memory(client: *const Held) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { &*client }.lock_memory() {
+    match unsafe { &*client }.client.lock_memory() {
         Ok(()) => 1,
         Err(error) => number(&error),
     }
@@ -276,9 +259,9 @@ pub unsafe extern "C" fn vbus_lock_memory(client: *const Client) -> c_int {
 /// # Safety
 /// `client` is from `vbus_connect`; `to` has 6 writable bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vbus_mac(client: *const Client, to: *mut u8) -> c_int {
+pub unsafe extern "C" fn vbus_mac(client: *const Held, to: *mut u8) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { &*client }.mac() {
+    match unsafe { &*client }.client.mac() {
         Some(mac) => {
             // SAFETY: the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(mac.as_ptr(), to, mac.len()) };

@@ -8,3 +8,6 @@
 mod ffi;
 #[expect(unsafe_code, reason = "the interface of C")]
 mod ffi_disk;
+#[expect(unsafe_code, reason = "the interface of C")]
+mod ffi_loop;
+mod held;

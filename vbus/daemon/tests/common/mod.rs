@@ -190,9 +190,18 @@ pub fn c_example() -> (TempDir, PathBuf) {
 
 /// An example in C, compiled: the folder that it is in, and its path.
 pub fn compiled(example: &str) -> (TempDir, PathBuf) {
+    compiled_in("c/examples", example)
+}
+
+/// A program in C of these tests, compiled.
+pub fn compiled_test(name: &str) -> (TempDir, PathBuf) {
+    compiled_in("daemon/tests/c", name)
+}
+
+fn compiled_in(sources: &str, name: &str) -> (TempDir, PathBuf) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join(example);
+    let program = folder.path().join(name);
     // Nothing that cargo builds for this test depends on the library of C.
     let here = std::env::current_exe().unwrap();
     let target = here.ancestors().nth(3).unwrap();
@@ -213,7 +222,7 @@ pub fn compiled(example: &str) -> (TempDir, PathBuf) {
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
         .arg(root.join("include"))
-        .arg(root.join("c/examples").join(format!("{example}.c")))
+        .arg(root.join(sources).join(format!("{name}.c")))
         .arg(library)
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)
