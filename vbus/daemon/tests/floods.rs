@@ -29,7 +29,7 @@ use tempfile::TempDir;
 /// A vbusd whose users come to a socket outside of its folder.
 fn daemon() -> Option<(Daemon, TempDir, PathBuf)> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("only root can become another user: not tested");
+        eprintln!("NOT TESTED: floods of other users. Only root can become another user.");
         return None;
     }
     let mut daemon = Daemon::with("null");
@@ -140,7 +140,10 @@ fn a_user_with_files_leaves_the_others_their_way() {
         return;
     };
     if !pass_files(&UnixStream::pair().unwrap().0, true).unwrap() {
-        eprintln!("this kernel is older than Linux 6.16: not tested");
+        eprintln!(
+            "NOT TESTED: that no file comes with a socket that was not admitted. The kernel is \
+             older than Linux 6.16."
+        );
         return;
     }
     let (control, _others) = hold_files(&daemon, &socket);

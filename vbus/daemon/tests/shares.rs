@@ -22,7 +22,7 @@ fn daemon() -> Option<Daemon> {
 /// The same with a device of this class on the bus.
 fn daemon_with(class: &str) -> Option<Daemon> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("only root can become another user: not tested");
+        eprintln!("NOT TESTED: that users leave others their share. Only root can become another.");
         return None;
     }
     let daemon = Daemon::with(class);
