@@ -3,8 +3,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p paravane-vbus-shm --test loom --release`
 //!
-//! With `LOOM_MAX_PREEMPTIONS=3`, as `scripts/test.sh` has it, only orders in which threads are left
-//! at most three times while they could go on. Without it the models take much longer.
+//! With `LOOM_MAX_PREEMPTIONS=3`, as `scripts/test.sh` has it, only orders in which threads are
+//! left at most three times while they could go on. Without it the models take much longer.
 //!
 //! A notification that is lost leaves a thread in `Event::wait` for good, which loom reports as a
 //! deadlock. Each planted fault is found by one of the tests.
