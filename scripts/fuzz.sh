@@ -18,6 +18,8 @@ targets=(
 	"bridge paravane-bridge fuzz::bridge"
 	"bridge_disk paravane-bridge fuzz_disk::bridge_disk"
 	"console paravane-devices fuzz::simple::console"
+	"far paravane-bridge fuzz_far::far"
+	"far_disk paravane-bridge fuzz_far::far_disk"
 	"frames paravane-net user::fuzz::frames"
 	"fs paravane-devices fuzz::storage::fs_"
 	"net paravane-devices fuzz::links::net"
@@ -25,6 +27,7 @@ targets=(
 	"registers paravane-devices fuzz::simple::registers"
 	"rng paravane-devices fuzz::simple::rng"
 	"vbus_block paravane-vbus vbus_block"
+	"vbus_core paravane-vbus vbus_core"
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
 	"vsock paravane-devices fuzz::links::vsock"
 )

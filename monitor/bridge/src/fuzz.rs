@@ -3,14 +3,18 @@
 //! rings at any time. The bridge must not panic, hang, or write where no buffer lies. What drivers
 //! of disks do, too, is in `fuzz_disk`.
 
-use crate::card::word;
+use crate::card::{cap, word};
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
-use crate::{Bridge, Console, Stack};
+use crate::{Bridge, Console, Stack, Tap};
 use paravane_devices::{Memory, OwnDevice};
 use paravane_fuzz::{Input, fuzz};
+use paravane_net::link::HEADER;
 use paravane_net::user::{Config, Network};
+use paravane_net::{Link, MAX_FRAME};
 use paravane_vbus_shm::layout;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,27 +49,101 @@ fn frames_never_reach_the_canary() {
     canary.check(&guest.memory);
 }
 
-/// The host's side of a console.
-struct Host {
-    address: SocketAddr,
-    client: Option<UnixStream>,
+/// The other side of a console or tap.
+enum Host {
+    Console {
+        address: SocketAddr,
+        client: Option<UnixStream>,
+    },
+    Tap {
+        end: OwnedFd,
+        /// What the guest has asked for.
+        caps: u32,
+    },
 }
 
 impl Host {
-    fn step(&mut self, input: &mut Input<'_>) {
-        match (input.u8() % 4, &mut self.client) {
-            (0, _) | (_, None) => {
-                let client = UnixStream::connect_addr(&self.address).ok();
-                self.client = client.filter(|client| client.set_nonblocking(true).is_ok());
-            }
-            (1, Some(client)) => {
-                let length = usize::from(input.u16() & 0xfff);
-                let _ = client.write(input.bytes(length));
-            }
-            (2, Some(client)) => drop(client.read(&mut [0; 4096])),
-            (_, Some(_)) => self.client = None,
+    fn step(&mut self, guest: &mut Guest, input: &mut Input<'_>) {
+        match self {
+            Host::Console { address, client } => console_step(address, client, input),
+            Host::Tap { end, caps } => tap_step(end, *caps, guest, input),
         }
     }
+}
+
+fn console_step(address: &SocketAddr, client: &mut Option<UnixStream>, input: &mut Input<'_>) {
+    match (input.u8() % 4, &mut *client) {
+        (0, _) | (_, None) => {
+            let new = UnixStream::connect_addr(address).ok();
+            *client = new.filter(|client| client.set_nonblocking(true).is_ok());
+        }
+        (1, Some(client)) => {
+            let length = usize::from(input.u16() & 0xfff);
+            let _ = client.write(input.bytes(length));
+        }
+        (2, Some(client)) => drop(client.read(&mut [0; 4096])),
+        (_, Some(_)) => *client = None,
+    }
+}
+
+/// The host's kernel is trusted, but not what it passes on: a frame of any length, which is said to
+/// be unfinished in any way. What it gets of the guest is unfinished only as was agreed on.
+fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) {
+    match input.u8() % 4 {
+        0 => {
+            let half = |input: &mut Input<'_>| match input.u8() % 4 {
+                0 => input.u16(),
+                _ => u16::from(input.u8()),
+            };
+            let flags = [
+                input.pick(&[0, 1, 2, 3, 0xff]),
+                input.pick(&[0, 1, 1, 3, 0x81, 5]),
+            ];
+            let rest = [(); 5].map(|()| half(input).to_le_bytes()).concat();
+            let length = match input.u8() % 4 {
+                0 => usize::from(input.u16()),
+                _ => usize::from(input.u8()),
+            };
+            let seen = input.bytes(64);
+            let frame = [seen, &vec![0x77; length]].concat();
+            let _ = rustix::io::write(&*end, &[&flags[..], &rest, &frame].concat());
+            guest.bridge.serve(true, 1);
+        }
+        1 => {
+            // In two parts, of which the first says what is unfinished.
+            let flags = u64::from(input.u32()) | layout::VBUS_ETHERNET_MORE;
+            let length = usize::from(input.u8());
+            let frame = input.bytes(length).to_vec();
+            if guest.tx.as_ref().is_some_and(|tx| tx.north.room() > 2) {
+                guest.send(&[
+                    (&frame[..length.min(14).min(frame.len())], flags),
+                    (&frame, 0),
+                ]);
+                guest.bridge.serve(false, 1);
+            }
+        }
+        _ => {
+            let mut bytes = vec![0; 1 << 17];
+            while let Ok(length @ 1..) = rustix::io::read(&*end, &mut bytes[..]) {
+                assert!(length > HEADER, "a frame without bytes");
+                assert!(length <= HEADER + MAX_FRAME, "a frame that is too long");
+                let has = |cap: u32| caps & cap == cap;
+                assert!(
+                    bytes[0] & 1 == 0 || has(cap::CSUM),
+                    "a checksum is left out"
+                );
+                assert!(bytes[1] == 0 || has(cap::TSO4), "a segment is too long");
+            }
+        }
+    }
+}
+
+/// A bridge with a card on what looks like a tap.
+fn tap() -> (Bridge, Host) {
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (ours, end) = socketpair(kind.0, kind.1, SocketFlags::NONBLOCK, None).unwrap();
+    let tap = Tap::new(Link::reads(ours, 1500).unwrap(), [2, 0, 0, 0, 0, 7]);
+    (Bridge::tap(tap).unwrap(), Host::Tap { end, caps: 0 })
 }
 
 /// A bridge with a card.
@@ -88,7 +166,7 @@ fn console() -> (Bridge, Host) {
     let address = SocketAddr::from_abstract_name(name).unwrap();
     let listener = UnixListener::bind_addr(&address).unwrap();
     let bridge = Bridge::console(Console::new(listener).unwrap()).unwrap();
-    let host = Host {
+    let host = Host::Console {
         address,
         client: None,
     };
@@ -98,17 +176,25 @@ fn console() -> (Bridge, Host) {
 fn play(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let begin = input.u8();
-    let (bridge, mut host) = if begin & 0x80 == 0 {
-        (card(), None)
-    } else {
+    let (bridge, mut host) = if begin & 0x80 != 0 {
         let (bridge, host) = console();
         (bridge, Some(host))
+    } else if begin & 0x20 != 0 {
+        let (bridge, host) = tap();
+        (bridge, Some(host))
+    } else {
+        (card(), None)
     };
     let mut guest = Guest::new(bridge);
     let canary = Canary::new(&guest.memory);
     if begin & 3 != 0 {
-        let caps = u64::from(input.u8() & 7);
-        if host.is_some() {
+        // Also those that no card has.
+        let caps = input.u8();
+        if let Some(Host::Tap { caps: agreed, .. }) = &mut host {
+            *agreed = u32::from(caps);
+        }
+        let caps = u64::from(caps);
+        if let Some(Host::Console { .. }) = host {
             guest.up_console();
         } else if begin & 0x40 != 0 {
             guest.up_pairs(caps, 2);
@@ -124,10 +210,16 @@ fn play(bytes: &[u8]) {
         }
         match input.u8() % 11 {
             10 => match &mut host {
-                Some(host) => host.step(&mut input),
+                Some(host) => host.step(&mut guest, &mut input),
                 None => drop(guest.bridge.serve(true, 1)),
             },
-            kind => step(&mut guest, &mut input, kind),
+            kind => {
+                if let (Some(Host::Tap { caps, .. }), 0..4) = (&mut host, kind) {
+                    // A command may agree on others.
+                    *caps = u32::MAX;
+                }
+                step(&mut guest, &mut input, kind);
+            }
         }
     }
     canary.check(&guest.memory);

@@ -85,7 +85,7 @@ fn finish(guest: &mut Guest) {
 }
 
 /// A request to a disk, much of which makes sense, and its descriptors.
-fn request(guest: &mut Guest, input: &mut Input<'_>) {
+pub fn request(guest: &mut Guest, input: &mut Input<'_>) {
     let at = address(input) & !7;
     let fields = [
         (

@@ -25,10 +25,16 @@ mod disk;
 mod far;
 mod far_disk;
 #[cfg(test)]
+mod far_tests;
+#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod fuzz_disk;
+#[cfg(test)]
+mod fuzz_far;
 mod host;
+#[cfg(test)]
+mod hostile_vbusd;
 mod interrupts;
 mod join;
 mod make;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card and a disk of a vbusd that was taken over, or of a neighbour on the bus, can do to
+//! the guest: say what they like in answers and frames, and nothing else.
+
+use crate::hostile_vbusd::{HostileVbusd, Script, Theirs};
+use crate::model::Model;
+use crate::test_guest::{BUFFERS, Guest};
+use crate::{Bridge, Far, FarDisk};
+use paravane_devices::OwnDevice;
+use paravane_vbus::Device;
+use paravane_vbus_client::Error;
+use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
+use paravane_vbus_shm::north::Buffer;
+use std::mem::offset_of;
+use vm_memory::{Bytes, GuestAddress};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
+const SECTORS: u64 = 128;
+
+fn guest(device: Box<dyn Device>) -> Guest {
+    Guest::new(Bridge::new("bus", vec![Model::Plain("far", device)]).unwrap())
+}
+
+/// A guest with a card, and the device at the other end.
+fn card(vbusd: &HostileVbusd) -> (Guest, Theirs) {
+    let script = Script {
+        interface: "virtual-ethernet".to_string(),
+        result: MAC.to_vec(),
+        odd: None,
+    };
+    let (far, theirs) = vbusd.join(script, || Far::join(&vbusd.socket, "lan", "dev"));
+    let mut guest = guest(Box::new(far.unwrap()));
+    guest.up(0);
+    guest.post(4, 64);
+    (guest, theirs.unwrap())
+}
+
+fn passes(guest: &mut Guest) {
+    guest.bridge.serve(true, 1);
+}
+
+/// A neighbour's frame comes as it is, and says nothing of what the guest has not agreed to. One
+/// that does not fit is lost.
+#[test]
+fn a_frame_of_the_bus_is_bytes_in_a_buffer_and_nothing_else() {
+    let vbusd = HostileVbusd::start();
+    let (mut guest, mut theirs) = card(&vbusd);
+    for flags in [0, 1, 0xff, u32::MAX] {
+        let frame = [&MAC[..], &[0x33; 54]].concat();
+        theirs.fill(&frame, 60, flags);
+        passes(&mut guest);
+        assert_eq!(guest.received(), [(frame, 0)], "{flags:#x}");
+        guest.post(1, 64);
+    }
+    theirs.fill(&[0x44; 9000], 9000, 0);
+    theirs.fill(&[0x55; 60], 60, 0);
+    for _ in 0..3 {
+        passes(&mut guest);
+    }
+    let got = guest.received();
+    assert_eq!(got.last(), Some(&(vec![0x55; 60], 0)));
+    assert!(
+        got.iter()
+            .all(|(bytes, _)| bytes.len() <= 64 && bytes[..] != [0x44; 64])
+    );
+}
+
+/// The connection ends, the guest's frames wait, and its buffers are as they were.
+#[test]
+fn a_breach_of_vbusd_s_ends_its_connection_and_touches_no_guest() {
+    let vbusd = HostileVbusd::start();
+    let breaches: [fn(&mut Theirs); 4] = [
+        |theirs| theirs.fill(&[0x33; 60], 9217, 0),
+        |theirs| theirs.fill(&[0x33; 60], u32::MAX, 0),
+        // An owner that is no side.
+        |theirs| {
+            let (at, bytes) = theirs.ring(0);
+            for place in (at + 448..at + bytes).step_by(32) {
+                theirs.write(place + 28, &7_u32.to_le_bytes());
+            }
+        },
+        Theirs::hang_up,
+    ];
+    for breach in breaches {
+        let (mut guest, mut theirs) = card(&vbusd);
+        breach(&mut theirs);
+        theirs.ring_bell();
+        passes(&mut guest);
+        theirs.fill(&[0x44; 60], 60, 0);
+        passes(&mut guest);
+        guest.send(&[(&[0x55; 60], 0)]);
+        passes(&mut guest);
+        assert!(!theirs.take(|_| Vec::new()), "it still gets frames");
+        assert_eq!(guest.received(), []);
+        assert_eq!(guest.tx.as_mut().unwrap().north.take(), Ok(None));
+        let mut buffers = vec![0; 4 * 0x1000];
+        let at = GuestAddress(BUFFERS);
+        guest.memory.read_slice(&mut buffers, at).unwrap();
+        assert!(
+            buffers.iter().all(|&byte| byte == 0),
+            "a buffer was written"
+        );
+    }
+}
+
+fn geometry(sectors: u64, block: u32, read_only: bool) -> Script {
+    let mut bytes = vec![0; size_of::<BlockGeometry>()];
+    let flags = if read_only {
+        layout::VBUS_BLOCK_READ_ONLY
+    } else {
+        0
+    };
+    let flags = u32::try_from(flags).unwrap();
+    let mut put = |at: usize, from: &[u8]| bytes[at..at + from.len()].copy_from_slice(from);
+    put(offset_of!(BlockGeometry, sectors), &sectors.to_le_bytes());
+    put(offset_of!(BlockGeometry, block), &block.to_le_bytes());
+    put(offset_of!(BlockGeometry, flags), &flags.to_le_bytes());
+    Script {
+        interface: "virtual-block".to_string(),
+        result: bytes,
+        odd: None,
+    }
+}
+
+fn disk(vbusd: &HostileVbusd, script: Script) -> Result<(Guest, Theirs), Error> {
+    let (far, theirs) = vbusd.join(script, || FarDisk::join(&vbusd.socket, "lan", "dev"));
+    let mut guest = guest(Box::new(far?));
+    guest.up_disk();
+    Ok((guest, theirs.unwrap()))
+}
+
+const HEADER: u64 = BUFFERS;
+const DATA: u64 = BUFFERS + 0x1000;
+
+/// Asks for a sector. What is read goes to `DATA`.
+fn ask(guest: &mut Guest, operation: u64, sector: u64) {
+    let mut header = [0; size_of::<BlockRequest>()];
+    let mut put = |at: usize, from: &[u8]| header[at..at + from.len()].copy_from_slice(from);
+    let operation = u32::try_from(operation).unwrap();
+    put(
+        offset_of!(BlockRequest, operation),
+        &operation.to_le_bytes(),
+    );
+    put(offset_of!(BlockRequest, sector), &sector.to_le_bytes());
+    put(offset_of!(BlockRequest, sectors), &1_u32.to_le_bytes());
+    put(offset_of!(BlockRequest, status), &u32::MAX.to_le_bytes());
+    guest
+        .memory
+        .write_slice(&header, GuestAddress(HEADER))
+        .unwrap();
+    guest
+        .memory
+        .write_slice(&[0; 512], GuestAddress(DATA))
+        .unwrap();
+    let more = u32::try_from(layout::VBUS_BLOCK_MORE).unwrap();
+    let tx = guest.tx.as_mut().unwrap();
+    for (ptr, len, flags) in [(HEADER, 32, more), (DATA, 512, 0)] {
+        let buffer = Buffer {
+            cookie: 0,
+            ptr,
+            len,
+            flags,
+        };
+        tx.north.post(buffer).unwrap();
+    }
+    passes(guest);
+}
+
+/// The status of the last request, and the first byte of its data.
+fn answer(guest: &mut Guest) -> (u64, u8) {
+    passes(guest);
+    while guest.tx.as_mut().unwrap().north.take().unwrap().is_some() {}
+    let at = HEADER + offset_of!(BlockRequest, status) as u64;
+    let status: u32 = guest.memory.read_obj(GuestAddress(at)).unwrap();
+    (
+        status.into(),
+        guest.memory.read_obj(GuestAddress(DATA)).unwrap(),
+    )
+}
+
+/// The device does a request with this status.
+fn served(theirs: &mut Theirs, status: u64) {
+    let status = u32::try_from(status).unwrap().to_le_bytes();
+    let header = theirs.take(|header| {
+        let at = offset_of!(BlockRequest, status);
+        [&header[..at], &status, &header[at + 4..]].concat()
+    });
+    assert!(
+        header && theirs.take(|_| vec![0x66; 512]),
+        "there was no request"
+    );
+}
+
+/// A size, a sector, and a status are checked as a disk's own.
+#[test]
+fn a_disk_of_the_bus_is_what_vbusd_said_first_and_fails_where_it_says_nonsense() {
+    let vbusd = HostileVbusd::start();
+    for block in [0, 4096, u32::MAX] {
+        assert!(
+            disk(&vbusd, geometry(SECTORS, block, false)).is_err(),
+            "{block}"
+        );
+    }
+    let mut short = geometry(SECTORS, 512, false);
+    short.result.pop();
+    assert!(disk(&vbusd, short).is_err());
+
+    let (mut guest, mut theirs) = disk(&vbusd, geometry(SECTORS, 512, false)).unwrap();
+    ask(&mut guest, layout::VBUS_BLOCK_READ, SECTORS - 1);
+    served(&mut theirs, layout::VBUS_BLOCK_DONE);
+    assert_eq!(answer(&mut guest), (layout::VBUS_BLOCK_DONE, 0x66));
+    // Of one that has failed nothing is read.
+    for status in [0, layout::VBUS_BLOCK_FAILED, 7, u64::from(u32::MAX)] {
+        ask(&mut guest, layout::VBUS_BLOCK_READ, 0);
+        served(&mut theirs, status);
+        assert_eq!(
+            answer(&mut guest),
+            (layout::VBUS_BLOCK_FAILED, 0),
+            "{status}"
+        );
+    }
+    ask(&mut guest, layout::VBUS_BLOCK_READ, SECTORS);
+    assert!(
+        !theirs.take(|_| Vec::new()),
+        "vbusd is asked for what is not there"
+    );
+    assert_ne!(answer(&mut guest).0, layout::VBUS_BLOCK_DONE);
+
+    // The largest disk that can be said. There is one client at a time.
+    drop((guest, theirs));
+    let (mut guest, mut theirs) = disk(&vbusd, geometry(u64::MAX, 512, true)).unwrap();
+    for (operation, sector) in [
+        (layout::VBUS_BLOCK_READ, u64::MAX),
+        (layout::VBUS_BLOCK_WRITE, 0),
+    ] {
+        ask(&mut guest, operation, sector);
+        assert!(
+            !theirs.take(|_| Vec::new()),
+            "vbusd is asked: {operation} {sector}"
+        );
+        assert_ne!(answer(&mut guest).0, layout::VBUS_BLOCK_DONE);
+    }
+}
