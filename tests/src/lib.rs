@@ -4,6 +4,7 @@
 
 pub mod bare;
 pub mod busy;
+pub mod compat;
 pub mod cpu_times;
 pub mod debian;
 pub mod echo;

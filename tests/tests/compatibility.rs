@@ -6,18 +6,15 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::{program, source_root, vm};
+use paravane_tests::{compat, vm};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The verdict on each part of a suite.
 type Verdicts = BTreeMap<String, String>;
-
-/// A folder for roots and logs in place of the user's cache.
-const FOLDER: &str = "PARAVANE_TEST_COMPAT";
 
 /// Numbers of vCPUs in place of [`CPUS`], with commas between them.
 const FEWER: &str = "PARAVANE_TEST_CPUS";
@@ -28,40 +25,6 @@ const CPUS: [u32; 3] = [1, 4, 16];
 const SETTINGS: [&str; 2] = ["GIT_ALL", "STRESS_SECONDS"];
 
 static ALONE: Mutex<()> = Mutex::new(());
-
-fn compat() -> PathBuf {
-    source_root().join("tests/compat")
-}
-
-fn folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return folder.into();
-    }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache"),
-        PathBuf::from,
-    );
-    cache.join("paravane/compat")
-}
-
-/// The Debian, made again if its recipe has changed.
-fn prepared() -> PathBuf {
-    let (folder, script) = (folder(), compat().join("prepare.sh"));
-    let (made_by, now) = (
-        folder.join("prepared"),
-        fs::read_to_string(&script).unwrap(),
-    );
-    if fs::read_to_string(&made_by).ok().as_ref() != Some(&now) {
-        let done = Command::new(&script)
-            .arg(program::path())
-            .arg(&folder)
-            .status()
-            .unwrap();
-        assert!(done.success(), "{}: {done}", script.display());
-        fs::write(made_by, now).unwrap();
-    }
-    folder
-}
 
 fn verdicts(output: &str) -> Verdicts {
     output
@@ -95,7 +58,7 @@ fn words(name: &str) -> Vec<String> {
 
 /// Part, host's verdict and guest's verdict of the explained differences.
 fn explained(suite: &str) -> Vec<(String, String, String)> {
-    let text = fs::read_to_string(compat().join("differences.txt")).unwrap();
+    let text = fs::read_to_string(compat::source().join("differences.txt")).unwrap();
     let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
     // The reason follows on indented lines.
     let reason = |line: Option<&&str>| line.is_some_and(|l| l.starts_with(' '));
@@ -143,7 +106,7 @@ fn cpus() -> Vec<u32> {
 /// The verdicts of a guest.
 fn in_guest(name: &str, memory: &str, cpus: u32, folder: &Path) -> Verdicts {
     let image = format!("{}:snapshot", folder.join("root.ext4").display());
-    let volume = format!("{}:/suites:ro", compat().join("suites").display());
+    let volume = format!("{}:/suites:ro", compat::source().join("suites").display());
     let cpus = cpus.to_string();
     let options = [
         "--rootfs", &image, "--volume", &volume, "--cpus", &cpus, "--memory", memory,
@@ -158,9 +121,9 @@ fn in_guest(name: &str, memory: &str, cpus: u32, folder: &Path) -> Verdicts {
 fn wanted(name: &str, with: &With, folder: &Path, guest: &Verdicts) -> Verdicts {
     match with {
         With::Host => output(
-            Command::new(compat().join("on-host.sh"))
+            Command::new(compat::source().join("on-host.sh"))
                 .arg(folder.join("root"))
-                .arg(compat().join("suites"))
+                .arg(compat::source().join("suites"))
                 .args(words(name)),
             &folder.join(format!("{name}.host.log")),
         ),
@@ -174,7 +137,7 @@ fn wanted(name: &str, with: &With, folder: &Path, guest: &Verdicts) -> Verdicts 
 /// Runs a suite in guests with few and many vCPUs. At least this many parts must pass in each.
 fn suite(name: &str, memory: &str, with: &With, least: usize) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = prepared();
+    let folder = compat::prepared();
     let expected = explained(name);
     let mut host = None;
     let mut stale = expected.clone();
