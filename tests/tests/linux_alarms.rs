@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Timers of VMI-Linux that expire more often than its kernel ticks.
+
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+use paravane_tests::cpu_times;
+use paravane_tests::worker::{self, COMMANDS, Worker};
+
+/// The time between two expiries, in us. A kernel with a HZ of 100 ticks once in 20.
+const PERIOD: u64 = 500;
+/// Tries on a host that may be busy.
+const TRIES: usize = 5;
+
+/// How some expiries went.
+#[derive(Debug)]
+struct Expired {
+    count: u64,
+    /// The time that they took, in us.
+    us: u64,
+    /// How often the program waited.
+    waits: u64,
+    /// Waits that ended less than a period late.
+    timely: u64,
+    /// Interrupts of the vCPU meanwhile: its alarms, and a few of devices.
+    interrupts: u64,
+}
+
+impl Expired {
+    fn new(machine: &mut Worker, by: &str, count: u64) -> Self {
+        let before = machine.stat();
+        let text = machine.tell(&format!(
+            "printf %s \"$(/t/expiries {by} {count} {PERIOD})\""
+        ));
+        let after = machine.stat();
+        let figures: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        let figures = figures.unwrap();
+        assert_eq!(figures.len(), 3, "{text}");
+        let expired = Expired {
+            count,
+            us: figures[0],
+            waits: figures[1],
+            timely: figures[2],
+            interrupts: worker::sum(&after, "interrupts") - worker::sum(&before, "interrupts"),
+        };
+        println!("{by}: {expired:?}");
+        expired
+    }
+
+    /// They took as long as their periods, and many came by themselves, less than a period late: all
+    /// of them where the host's processor is free, at most one in twenty with ticks alone. A wait
+    /// cost one alarm.
+    fn is_right(&self) -> bool {
+        let count = self.count;
+        self.us.abs_diff(count * PERIOD) <= count * PERIOD / 20
+            && self.timely >= count / 4
+            && (self.timely..=self.waits * 11 / 10 + 100).contains(&self.interrupts)
+    }
+}
+
+fn machine(append: &str) -> (Worker, cpu_times::Program) {
+    let program = cpu_times::program("expiries");
+    let machine = Worker::start(None, COMMANDS, |_| {
+        ["--cpus", "1", "--net", "none", "--append", append]
+            .into_iter()
+            .chain(["--volume", &program.volume])
+            .map(String::from)
+            .collect()
+    });
+    (machine, program)
+}
+
+/// A thousand expiries come when they are due, not with the next tick, and each costs one alarm.
+#[test]
+fn expiries_do_not_wait_for_ticks() {
+    let (mut exact, _program) = machine("");
+    for by in ["timerfd", "sleep"] {
+        let right = (0..TRIES).any(|_| Expired::new(&mut exact, by, 1000).is_right());
+        assert!(right, "{by}: wrong in {TRIES} tries");
+    }
+    exact.end();
+}
+
+/// What the test above sees of a kernel whose timers expire with its ticks: a timer with a longer
+/// period, and sleeps of which most have ended before they begin.
+#[test]
+fn with_ticks_alone_they_do() {
+    let (mut coarse, _program) = machine("highres=off");
+    for by in ["timerfd", "sleep"] {
+        assert!(!Expired::new(&mut coarse, by, 100).is_right(), "{by}");
+    }
+    coarse.end();
+}
