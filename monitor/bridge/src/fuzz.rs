@@ -5,7 +5,7 @@
 
 use crate::card::{cap, word};
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
-use crate::{Bridge, Console, Stack, Tap};
+use crate::{Bridge, Console, Stack, Wire};
 use paravane_devices::{Memory, OwnDevice};
 use paravane_fuzz::{Input, fuzz};
 use paravane_net::link::HEADER;
@@ -106,7 +106,7 @@ fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) 
             };
             let seen = input.bytes(64);
             let frame = [seen, &vec![0x77; length]].concat();
-            let _ = rustix::io::write(&*end, &[&flags[..], &rest, &frame].concat());
+            let _ = rustix::io::write(end, &[&flags[..], &rest, &frame].concat());
             guest.bridge.serve(true, 1);
         }
         1 => {
@@ -124,7 +124,7 @@ fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) 
         }
         _ => {
             let mut bytes = vec![0; 1 << 17];
-            while let Ok(length @ 1..) = rustix::io::read(&*end, &mut bytes[..]) {
+            while let Ok(length @ 1..) = rustix::io::read(end, &mut bytes[..]) {
                 assert!(length > HEADER, "a frame without bytes");
                 assert!(length <= HEADER + MAX_FRAME, "a frame that is too long");
                 let has = |cap: u32| caps & cap == cap;
@@ -142,8 +142,8 @@ fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) 
 fn tap() -> (Bridge, Host) {
     let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (ours, end) = socketpair(kind.0, kind.1, SocketFlags::NONBLOCK, None).unwrap();
-    let tap = Tap::new(Link::reads(ours, 1500).unwrap(), [2, 0, 0, 0, 0, 7]);
-    (Bridge::tap(tap).unwrap(), Host::Tap { end, caps: 0 })
+    let card = Wire::new(Link::reads(ours, 1500).unwrap(), [2, 0, 0, 0, 0, 7]);
+    (Bridge::wire(card).unwrap(), Host::Tap { end, caps: 0 })
 }
 
 /// A bridge with a card.

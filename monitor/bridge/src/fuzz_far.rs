@@ -141,12 +141,12 @@ fn any(theirs: &mut Theirs, input: &mut Input<'_>) {
         13 => {
             let length = usize::from(input.u8() % 40);
             let bytes = [b"VB\x01\x00", input.bytes(length)].concat();
-            if input.u8() % 4 == 0 {
+            if input.u8().is_multiple_of(4) {
                 theirs.say(&bytes);
             }
         }
-        14 if input.u8() % 4 == 0 => theirs.hang_up(),
-        15 if input.u8() % 4 == 0 => theirs.tell(Event::Closed {
+        14 if input.u8().is_multiple_of(4) => theirs.hang_up(),
+        15 if input.u8().is_multiple_of(4) => theirs.tell(Event::Closed {
             connection: ConnectionId(u64::from(input.u8() % 2)),
             why: "why not".to_string(),
         }),
@@ -159,7 +159,7 @@ fn geometry(input: &mut Input<'_>) -> (Vec<u8>, bool) {
     let mut bytes = vec![0; size_of::<BlockGeometry>()];
     let sectors = input.pick(&[128, 128, 128, 0, 1, u64::MAX, u64::MAX / 512, 1 << 55]);
     let block = input.pick(&[512, 512, 512, 512, 0, 4096, u32::MAX]);
-    let read_only = input.u8() % 4 == 0;
+    let read_only = input.u8().is_multiple_of(4);
     let bit = u32::try_from(layout::VBUS_BLOCK_READ_ONLY).unwrap();
     let others = input.pick(&[0, 0, 1, u32::MAX]) & !bit;
     let flags = others | if read_only { bit } else { 0 };

@@ -230,7 +230,7 @@ impl World {
                 let set = self.vbus.set_attribute(&device, &attribute, &value);
                 assert!(set.is_err() || self.devices.contains_key(&device));
             }
-            6 if input.u8() % 3 == 0 => {
+            6 if input.u8().is_multiple_of(3) => {
                 let reset = self.vbus.reset(&device);
                 let open = |client: &Client| {
                     let of_device = client.conns.iter().filter(|conn| conn.device == device);
@@ -267,7 +267,7 @@ impl World {
                 .map(|gid| u32::from(gid % 64))
                 .collect(),
         };
-        let administrator = input.u8() % 2 == 0;
+        let administrator = input.u8().is_multiple_of(2);
         let joined = self.vbus.join(&bus, who.clone(), administrator);
         let found = self.buses.get(&bus);
         let admits = |bus: &Bus| {
@@ -313,8 +313,8 @@ impl World {
             }
             9..12 => {
                 let interface = u32::from(input.u8() % 6);
-                let version = u32::from(input.u8() % 8 != 0);
-                let up = input.u8() % 4 != 0;
+                let version = u32::from(!input.u8().is_multiple_of(8));
+                let up = !input.u8().is_multiple_of(4);
                 self.open(slot, interface, version, up);
             }
             12 => {

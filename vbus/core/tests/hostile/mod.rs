@@ -210,7 +210,7 @@ impl Conn {
                     id: self.id.0,
                     number: self.sent,
                 };
-                let from = if input.u8() % 4 == 0 {
+                let from = if input.u8().is_multiple_of(4) {
                     pick(input)
                 } else {
                     mac
@@ -268,7 +268,7 @@ impl Conn {
             len: input.pick(&[0, 1, 13, 14, 60, 1024, 65_550, 65_551, u32::MAX]),
             flags: input.u32(),
         };
-        let lane = if input.u8() % 2 == 0 {
+        let lane = if input.u8().is_multiple_of(2) {
             &mut self.rx
         } else {
             &mut self.tx
