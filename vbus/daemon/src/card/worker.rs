@@ -2,8 +2,8 @@
 //! A thread that runs cards, each of which has one client.
 //!
 //! It sleeps until a client notifies its card, a file of the host is ready, or vbusd's first thread
-//! has an order. Cards that have work get a turn each, one after the other; orders come between
-//! turns.
+//! has an order. Cards that have work get a turn each, one after the other. Orders come between
+//! turns, since the first thread waits for them.
 
 use super::news::{End, News};
 use paravane_vbus::limits;
@@ -108,6 +108,7 @@ impl Worker {
             data: epoll::EventData::new_u64(0),
         };
         let mut buffer = [none; EVENTS];
+        let mut awake = Vec::new();
         loop {
             let busy = self.cards.values().any(|card| card.awake);
             let now = busy.then(Timespec::default);
@@ -123,13 +124,20 @@ impl Worker {
                 }
                 card.awake |= token & KINDS != ORDERS;
             }
-            if !self.obey(orders) || !self.round(orders) {
+            let cards = self.cards.iter().filter(|(_, card)| card.awake);
+            awake.extend(cards.map(|(&id, _)| id));
+            let mut goes_on = self.obey(orders);
+            for id in awake.drain(..) {
+                self.turn(id);
+                goes_on &= self.obey(orders);
+            }
+            if !goes_on {
                 return;
             }
         }
     }
 
-    /// Carries out the orders that have come. False: nobody can give any more.
+    /// Does what was ordered. False: nobody can give orders any more.
     fn obey(&mut self, orders: &Receiver<Order>) -> bool {
         loop {
             match orders.try_recv() {
@@ -140,20 +148,10 @@ impl Worker {
         }
     }
 
-    /// A turn for each card that has work. The first thread waits for its orders, so they come
-    /// after each turn. False: nobody can give any more.
-    fn round(&mut self, orders: &Receiver<Order>) -> bool {
-        let awake = self.cards.iter().filter(|(_, card)| card.awake);
-        let awake: Vec<ConnectionId> = awake.map(|(&id, _)| id).collect();
-        awake.into_iter().all(|id| {
-            self.turn(id);
-            self.obey(orders)
-        })
-    }
-
+    /// A turn for a card that has work.
     fn turn(&mut self, id: ConnectionId) {
-        // An order may have ended the connection.
         let Some(card) = self.cards.get_mut(&id) else {
+            // An order has ended it.
             return;
         };
         if card.ended {
