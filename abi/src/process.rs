@@ -164,7 +164,7 @@ pub const PHV_EVENT_FAULT: u64 = 0x4;
 pub const PHV_EVENT_EXCEPTION: u64 = 0x5;
 /// Interrupt delivered: vector, instruction pointer.
 pub const PHV_EVENT_INTERRUPT: u64 = 0x6;
-/// Wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag.
+/// Wait for an interrupt: deadline (ns of the clock), interrupt flag.
 pub const PHV_EVENT_HALT: u64 = 0x7;
 /// End of the wait: PHV_PENDING_*, 0.
 pub const PHV_EVENT_WAKE: u64 = 0x8;

@@ -70,6 +70,30 @@ fn a_step_of_the_wall_clock_is_reported_once() {
     });
 }
 
+/// A vCPU that sleeps learns of such a step.
+#[test]
+fn a_step_of_the_wall_clock_wakes_a_vcpu() {
+    let _alone = alone();
+    with_and_without_faults("time_told", "time.wallclock_updated.told", |words| {
+        let mut command = program::command_with_hooks();
+        command.args(["conformance", "--hypervisor", "process", "--tap"]);
+        command.args(["--step-wall-clock", "3600", "--append", "step=3600"]);
+        command.args(["--append", "told"]);
+        program::finish(command.args(words))
+    });
+}
+
+/// A program that only reads the clock page follows a clock that is corrected all the time.
+#[test]
+fn a_clock_page_is_right_without_calls() {
+    let _alone = alone();
+    with_and_without_faults("time_page", "time.set_clock.without_calls", |words| {
+        let mut command = program::command_with_hooks();
+        command.args(["conformance", "--hypervisor", "process", "--tap"]);
+        program::finish(command.arg("--disturb-clock").args(words))
+    });
+}
+
 /// The stolen time that all vCPUs see is that which the vCPU itself reads.
 #[test]
 fn stolen_time_is_seen_by_all() {

@@ -98,7 +98,7 @@
 #define PHV_EVENT_FAULT 0x4 /* guest page fault: address, error code */
 #define PHV_EVENT_EXCEPTION 0x5 /* exception delivered: vector, instruction pointer */
 #define PHV_EVENT_INTERRUPT 0x6 /* interrupt delivered: vector, instruction pointer */
-#define PHV_EVENT_HALT 0x7 /* wait for an interrupt: deadline (CLOCK_MONOTONIC, ns), interrupt flag */
+#define PHV_EVENT_HALT 0x7 /* wait for an interrupt: deadline (ns of the clock), interrupt flag */
 #define PHV_EVENT_WAKE 0x8 /* end of the wait: PHV_PENDING_*, 0 */
 #define PHV_EVENT_KICK 0x9 /* kick of another vCPU: its number, its PHV_PENDING_* */
 #define PHV_EVENT_SYSCALL 0xa /* trapped system call: number, instruction pointer */
@@ -264,7 +264,10 @@
 #define PHV_OFF_SHARED_KICK_SLEEPING 1152
 #define PHV_OFF_SHARED_KICK_ROUNDS 1156
 #define PHV_OFF_SHARED_LINES 1160
-#define PHV_OFF_SHARED_RESERVED 1168
+#define PHV_OFF_SHARED_AHEAD_NS 1168
+#define PHV_OFF_SHARED_CLOCK_PAGE 1176
+#define PHV_OFF_SHARED_CLOCK_PAD 1180
+#define PHV_OFF_SHARED_RESERVED 1184
 
 /* struct phv_vcpu */
 #define PHV_SIZE_VCPU 256
@@ -432,12 +435,12 @@ _Static_assert(offsetof(struct phv_message, index) == PHV_OFF_MESSAGE_INDEX, "ph
 _Static_assert(offsetof(struct phv_message, pid) == PHV_OFF_MESSAGE_PID, "phv_message.pid");
 _Static_assert(offsetof(struct phv_message, value) == PHV_OFF_MESSAGE_VALUE, "phv_message.value");
 
-/* Factors that turn the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor */
+/* Factors that turn the time-stamp counter into the machine's clock: the host's CLOCK_MONOTONIC and ahead_ns; written by the monitor */
 struct phv_clock {
 	__u32 sequence; /* odd while being written */
 	__u32 shift; /* 0 to 63 */
 	__u64 tsc; /* counter value */
-	__u64 ns; /* CLOCK_MONOTONIC at that value */
+	__u64 ns; /* the clock at that value */
 	__u64 mult; /* ns + ((counter - tsc) * mult >> shift), with a 128-bit product */
 	__u64 tsc_hz; /* frequency */
 };
@@ -467,8 +470,8 @@ struct phv_shared {
 	__u32 console_head; /* (layer) bytes ever written to the console ring, modulo 2^32 */
 	__u32 console_tail; /* bytes ever taken from the ring by the monitor; futex of a writer that finds it full */
 	__u32 alarm_word; /* (layer) futex of the monitor's alarm thread: counts deadlines that are earlier than the last one */
-	__u64 alarm_next_ns; /* CLOCK_MONOTONIC until which the alarm thread sleeps, written by it; all ones: none */
-	__u64 wall_offset_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor */
+	__u64 alarm_next_ns; /* time of the clock until which the alarm thread sleeps, written by it; all ones: none */
+	__u64 wall_offset_ns; /* CLOCK_REALTIME less the clock; written by the monitor */
 	__u32 wall_updates; /* counts its jumps */
 	__u32 cpuid_faulting; /* 1: the host can make cpuid fault (arch_prctl) */
 	__u64 boot_info; /* linear address of struct vmi_boot_info */
@@ -490,7 +493,10 @@ struct phv_shared {
 	__u32 kick_sleeping; /* futex; 1: the monitor's kick thread sleeps or is about to. A sender sets this to 0 and wakes it */
 	__u32 kick_rounds; /* counts the rounds of kicks that the monitor has sent; futex of senders that wait */
 	__u64 lines; /* bit n: line n, which is routed to PHV_ROUTE_NOTIFIER, was signalled. Set by an atomic or, taken by line.pending */
-	__u8 reserved[880]; /* zero */
+	__u64 ahead_ns; /* what the clock is ahead of the host's CLOCK_MONOTONIC, on which futexes wait: suspends of the host for which the time-stamp counter went on; written by the monitor */
+	__u32 clock_page; /* (layer) 1: the guest has a clock page, which a vCPU that runs must rewrite after each change of the clock */
+	__u32 clock_pad; /* zero */
+	__u8 reserved[864]; /* zero */
 };
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
 _Static_assert(offsetof(struct phv_shared, magic) == PHV_OFF_SHARED_MAGIC, "phv_shared.magic");
@@ -532,6 +538,9 @@ _Static_assert(offsetof(struct phv_shared, kick_wanted) == PHV_OFF_SHARED_KICK_W
 _Static_assert(offsetof(struct phv_shared, kick_sleeping) == PHV_OFF_SHARED_KICK_SLEEPING, "phv_shared.kick_sleeping");
 _Static_assert(offsetof(struct phv_shared, kick_rounds) == PHV_OFF_SHARED_KICK_ROUNDS, "phv_shared.kick_rounds");
 _Static_assert(offsetof(struct phv_shared, lines) == PHV_OFF_SHARED_LINES, "phv_shared.lines");
+_Static_assert(offsetof(struct phv_shared, ahead_ns) == PHV_OFF_SHARED_AHEAD_NS, "phv_shared.ahead_ns");
+_Static_assert(offsetof(struct phv_shared, clock_page) == PHV_OFF_SHARED_CLOCK_PAGE, "phv_shared.clock_page");
+_Static_assert(offsetof(struct phv_shared, clock_pad) == PHV_OFF_SHARED_CLOCK_PAD, "phv_shared.clock_pad");
 _Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
 /* A vCPU: the part that the monitor sees */
@@ -541,7 +550,7 @@ struct phv_vcpu {
 	__u32 state; /* PHV_VCPU_* */
 	__u32 wait_word; /* futex of a halted vCPU: counting it up wakes the vCPU */
 	__u64 owner; /* pid << 32 | tid of the owner */
-	__u64 deadline_ns; /* CLOCK_MONOTONIC of the next alarm; all ones: none */
+	__u64 deadline_ns; /* next alarm, by the clock; all ones: none */
 	__u64 irr[4]; /* requested interrupt vectors */
 	__u32 kick; /* pending bit of lock.kick */
 	__u32 proc; /* process of the owner */

@@ -373,7 +373,7 @@ const _: () = assert!(offset_of!(Debug, kernel_root) == 200);
 const _: () = assert!(offset_of!(Debug, reserved) == 208);
 const _: () = assert!(offset_of!(Debug, fxsave) == 512);
 
-/// Factors that turn the time-stamp counter into the host's CLOCK_MONOTONIC; written by the monitor.
+/// Factors that turn the time-stamp counter into the machine's clock: the host's CLOCK_MONOTONIC and ahead_ns; written by the monitor.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Clock {
@@ -383,7 +383,7 @@ pub struct Clock {
     pub shift: AtomicU32,
     /// Counter value.
     pub tsc: AtomicU64,
-    /// CLOCK_MONOTONIC at that value.
+    /// The clock at that value.
     pub ns: AtomicU64,
     /// Ns + ((counter - tsc) * mult >> shift), with a 128-bit product.
     pub mult: AtomicU64,
@@ -437,9 +437,9 @@ pub struct Shared {
     pub console_tail: AtomicU32,
     /// (layer) futex of the monitor's alarm thread: counts deadlines that are earlier than the last one.
     pub alarm_word: AtomicU32,
-    /// CLOCK_MONOTONIC until which the alarm thread sleeps, written by it; all ones: none.
+    /// Time of the clock until which the alarm thread sleeps, written by it; all ones: none.
     pub alarm_next_ns: AtomicU64,
-    /// CLOCK_REALTIME - CLOCK_MONOTONIC; written by the monitor.
+    /// CLOCK_REALTIME less the clock; written by the monitor.
     pub wall_offset_ns: AtomicU64,
     /// Counts its jumps.
     pub wall_updates: AtomicU32,
@@ -483,8 +483,14 @@ pub struct Shared {
     pub kick_rounds: AtomicU32,
     /// Bit n: line n, which is routed to PHV_ROUTE_NOTIFIER, was signalled. Set by an atomic or, taken by line.pending.
     pub lines: AtomicU64,
+    /// What the clock is ahead of the host's CLOCK_MONOTONIC, on which futexes wait: suspends of the host for which the time-stamp counter went on; written by the monitor.
+    pub ahead_ns: AtomicU64,
+    /// (layer) 1: the guest has a clock page, which a vCPU that runs must rewrite after each change of the clock.
+    pub clock_page: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU8; 880],
+    pub clock_pad: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU8; 864],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -529,7 +535,10 @@ const _: () = assert!(offset_of!(Shared, kick_wanted) == 1144);
 const _: () = assert!(offset_of!(Shared, kick_sleeping) == 1152);
 const _: () = assert!(offset_of!(Shared, kick_rounds) == 1156);
 const _: () = assert!(offset_of!(Shared, lines) == 1160);
-const _: () = assert!(offset_of!(Shared, reserved) == 1168);
+const _: () = assert!(offset_of!(Shared, ahead_ns) == 1168);
+const _: () = assert!(offset_of!(Shared, clock_page) == 1176);
+const _: () = assert!(offset_of!(Shared, clock_pad) == 1180);
+const _: () = assert!(offset_of!(Shared, reserved) == 1184);
 
 /// A vCPU: the part that the monitor sees.
 #[repr(C)]
@@ -545,7 +554,7 @@ pub struct Vcpu {
     pub wait_word: AtomicU32,
     /// Pid << 32 | tid of the owner.
     pub owner: AtomicU64,
-    /// CLOCK_MONOTONIC of the next alarm; all ones: none.
+    /// Next alarm, by the clock; all ones: none.
     pub deadline_ns: AtomicU64,
     /// Requested interrupt vectors.
     pub irr: [AtomicU64; 4],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /* The three times, the wall clock, the clock page. */
+#include "clock_page.h"
 #include "space.h"
 #include "test.h"
 
@@ -182,8 +183,6 @@ TEST(wallclock_updated, "time.wallclock_updated.once", 1, 0, TIME_WALLCLOCK_UPDA
 	CHECK_RESULT(vmi.time_wallclock_updated(), 0);
 }
 
-static u64 clock_page_time(const struct vmi_clock *clock, u64 *tsc);
-
 /* What the wall clock has gained on real time, ns; the two are not read at the same moment. */
 static s64 gained(u64 before)
 {
@@ -227,22 +226,6 @@ TEST(wallclock_step, "time.wallclock_updated.step", 1, 0, TIME_WALLCLOCK_UPDATED
 	CHECK_OP(before + NS_PER_S, >, page);
 	CHECK_RESULT(vmi.time_set_clock(NULL, 0), 0);
 	free_page(gpa);
-}
-
-static u64 clock_page_time(const struct vmi_clock *clock, u64 *tsc)
-{
-	struct vmi_clock copy;
-	u32 sequence;
-
-	do {
-		sequence = READ_ONCE(clock->sequence);
-		barrier();
-		copy = *clock;
-		barrier();
-		*tsc = read_tsc();
-	} while (sequence & 1 || READ_ONCE(clock->sequence) != sequence);
-	return copy.real_ns +
-	       (u64)((unsigned __int128)(*tsc - copy.tsc) * copy.mult >> copy.shift);
 }
 
 TEST(clock_page, "time.set_clock.agrees", 1, 0, TIME_SET_CLOCK)

@@ -307,7 +307,7 @@ static void make_process(u32 index)
 			tell(PHV_OP_DIED, index, (u32)child, status);
 			return;
 		}
-		futex_wait(ready, 0, host_ns() + LOOK_AGAIN);
+		futex_wait_host(ready, 0, host_ns() + LOOK_AGAIN);
 	}
 	children[index] = (u32)child;
 	if (children_end <= index)

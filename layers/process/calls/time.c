@@ -2,8 +2,9 @@
 /*
  * Section time: real, available and stolen time; alarms.
  *
- * Real time is the host's CLOCK_MONOTONIC since core.init, computed from the time-stamp counter
- * with factors that the monitor keeps right. Stolen time is real time less thread CPU time, while a
+ * Real time is the machine's clock since core.init: the host's CLOCK_MONOTONIC and the suspends of
+ * the host in which the time-stamp counter went on. It is computed from the counter with factors
+ * that the monitor keeps right. Stolen time is real time less thread CPU time, while a
  * thread owns the vCPU and wants to run. A sample costs one host call (about 170 ns), so a short
  * run slice is only added up for the thread's next sample: if the host took the CPU away, the slice
  * is not short. The time between two slices, from the moment that the next thread or the halted one
@@ -53,7 +54,8 @@ int process_time_wallclock_updated(void)
 	struct vcpu *v = vcpu_at(0);
 	u32 updates = READ_ONCE(shared->s.wall_updates);
 
-	if (FAULT(WALLCLOCK_UPDATED_NEVER))
+	/* A kernel may ask at each alarm. That writes nothing that another vCPU reads. */
+	if (READ_ONCE(v->wall_seen) == updates || FAULT(WALLCLOCK_UPDATED_NEVER))
 		return 0;
 	return __atomic_exchange_n(&v->wall_seen, updates, __ATOMIC_RELAXED) != updates;
 }
@@ -63,6 +65,7 @@ int process_time_set_clock(struct vmi_clock *clock, u64 gpa)
 	if (!clock && !gpa) {
 		lock_take(&shared->clock_lock);
 		shared->guest_clock = 0;
+		shared->s.clock_page = 0;
 		lock_release(&shared->clock_lock);
 		return 0;
 	}
@@ -70,6 +73,7 @@ int process_time_set_clock(struct vmi_clock *clock, u64 gpa)
 		return -VMI_EINVAL;
 	lock_take(&shared->clock_lock);
 	shared->guest_clock = gpa;
+	shared->s.clock_page = !FAULT(CLOCK_PAGE_ASLEEP);
 	clock_write(guest_ram(gpa));
 	lock_release(&shared->clock_lock);
 	return 0;

@@ -7,9 +7,12 @@
 
 /* Copies the monitor's factors consistently and returns their sequence number. */
 u32 clock_read(struct phv_clock *copy);
-/* CLOCK_MONOTONIC, in ns, at a value of the counter, by such a copy. */
+/* The machine's clock, in ns, at a value of the counter, by such a copy. */
 u64 clock_at(const struct phv_clock *c, u64 tsc);
-/* CLOCK_MONOTONIC now, in ns. */
+/*
+ * The machine's clock now, in ns: the host's CLOCK_MONOTONIC, and suspends of the host in which the
+ * counter went on.
+ */
 u64 now_ns(void);
 /* The counter at a recent moment, which is given in ns as now_ns() returns it. */
 u64 tsc_at(u64 ns);

@@ -166,7 +166,7 @@ struct shared {
 	u64 kernel_root;	/* guest-physical; 0: none yet */
 	u64 kernel_generation;
 	u64 kernel_local;	/* some kernel translation was not global */
-	u64 start_ns;		/* CLOCK_MONOTONIC of core.init */
+	u64 start_ns;		/* now_ns() at core.init */
 	u64 init_done;
 	u64 percpu_gs_offset;
 	/* the kernel's table, linear address; it may move a vCPU's per-CPU data */
@@ -179,6 +179,7 @@ struct shared {
 	u32 kernel_cs, kernel_ss, user_cs, user_ss;
 	/* pages of host page tables in all processes that fills caused (fill.c) */
 	u64 tables;
+	u32 wall_told;		/* wall_updates when a vCPU was interrupted for it; any vCPU */
 	struct lock clock_lock;	/* protects the guest's clock page */
 	/* the monitor's clock and the wall clock's offset when the page was written */
 	u32 guest_clock_sequence;

@@ -65,6 +65,19 @@ void deadline_set(struct vcpu *v, const struct vmi_times *t)
 	}
 }
 
+/*
+ * The wall clock has jumped and no vCPU was interrupted for it yet. The interrupt is that of this
+ * vCPU's alarms, which may come when time.ack_alarm has nothing to report.
+ */
+static bool wall_news(const struct vcpu *v)
+{
+	u32 updates = READ_ONCE(shared->s.wall_updates), told = READ_ONCE(shared->wall_told);
+
+	return updates != told && v->alarm_vector && !FAULT(WALL_STEP_UNTOLD) &&
+	       __atomic_compare_exchange_n(&shared->wall_told, &told, updates, false,
+					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
 void alarm_check(struct vcpu *v)
 {
 	struct vmi_times t;
@@ -83,7 +96,7 @@ void alarm_check(struct vcpu *v)
 			fired = true;
 		}
 	}
-	if (fired)
+	if (wall_news(v) || fired)
 		irq_request(v, v->alarm_vector);
 	tlb_age(v, rdtsc_rough());
 	deadline_set(v, &t);

@@ -96,6 +96,7 @@ noreturn void vcpu_stop(struct vcpu *v)
 	slice_end(v);
 	v->s.deadline_ns = U64_MAX;
 	v->alarms[0].armed = v->alarms[1].armed = 0;
+	v->alarm_vector = 0;
 	/*
 	 * Being on, a pending stop and a pending start change together under the lock (send_init,
 	 * vcpu_startup). An INIT that came meanwhile is this one, and only one thread starts the

@@ -207,6 +207,7 @@ fn constant(name: &str) -> Option<u64> {
     let value = match name {
         "0" => 0,
         "1" => 1,
+        "2" => 2,
         "STDERR" => 2,
         "FUTEX_WAIT" => libc::FUTEX_WAIT,
         "FUTEX_WAKE" => libc::FUTEX_WAKE,

@@ -52,6 +52,21 @@ pub struct Run {
     #[cfg(feature = "test-hooks")]
     #[arg(long, value_name = "SECONDS")]
     pub step_wall_clock: Option<u32>,
+
+    /// That step comes after SECONDS in place of three
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3)]
+    pub step_after: u32,
+
+    /// Ten seconds after the start, let the host's clock stand for SECONDS, as in a suspend
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "SECONDS")]
+    pub suspend_clock: Option<u32>,
+
+    /// Make the host's clock too fast by PPM millionths for eight seconds, then too slow, and so on
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "PPM")]
+    pub slew_clock: Option<u32>,
 }
 
 /// The properties of a machine.

@@ -4,6 +4,7 @@
 //! An alarm belongs to a vCPU and not to the process in which the vCPU runs, so the host's timer is
 //! here. The layer writes a deadline, and wakes this thread only if the thread would sleep past it.
 
+use super::clock_news::WALL;
 use super::core::Core;
 use super::{kick, sys};
 use paravane_abi::process::area::{self, VcpuState};
@@ -36,7 +37,11 @@ pub fn run(core: &Core) {
         // While awake, the thread needs no wake-up.
         next_field.store(0, Ordering::SeqCst);
         let seen = word.load(Ordering::SeqCst);
-        let next = alarms.serve(core, sys::monotonic());
+        tell_news(core);
+        // Deadlines are times of the machine's clock, which a suspend of the host moves ahead. The
+        // watch wakes this thread then.
+        let ahead = core.clock_news.ahead();
+        let next = alarms.serve(core, sys::monotonic().saturating_add(ahead));
         sleep_until(
             next_field,
             next,
@@ -47,8 +52,32 @@ pub fn run(core: &Core) {
                     alarms.next(core)
                 }
             },
-            || sys::futex_wait(word, seen, (next != NEVER).then_some(next)),
+            || {
+                let until = (next != NEVER).then(|| next.saturating_sub(ahead));
+                sys::futex_wait(word, seen, until);
+            },
         );
+    }
+}
+
+/// Makes vCPUs look at the clock, if there is news: each that runs, because the others may be
+/// without a processor for long, or else one that sleeps, if that has to know.
+fn tell_news(core: &Core) {
+    let news = core.clock_news.take();
+    if news == 0 {
+        return;
+    }
+    let is = |vcpu, what| core.shared.vcpu(vcpu).state.is(what, Ordering::SeqCst);
+    let mut told = false;
+    for vcpu in (0..core.vcpus).filter(|&vcpu| is(vcpu, VcpuState::Running)) {
+        kick::tell(core, vcpu, kick::ALARM);
+        told = true;
+    }
+    if told || news & WALL == 0 {
+        return;
+    }
+    if let Some(vcpu) = (0..core.vcpus).find(|&vcpu| !is(vcpu, VcpuState::Off)) {
+        kick::tell(core, vcpu, kick::ALARM);
     }
 }
 
@@ -114,6 +143,7 @@ fn deadline(core: &Core, vcpu: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::clock_news::PAGE;
     use crate::process::shared::Shared;
     use std::sync::Arc;
     use std::time::Duration;
@@ -192,6 +222,51 @@ mod tests {
             .state
             .store(VcpuState::Off, Ordering::SeqCst);
         assert_eq!(Alarms { told: vec![None] }.serve(&core, 200), NEVER);
+    }
+
+    #[test]
+    fn one_vcpu_learns_of_the_clock() {
+        let core = core(3);
+        let told = || [0, 1, 2].map(|vcpu| pending(&core, vcpu));
+        let set = |vcpu: usize, to| core.shared.vcpu(vcpu).state.store(to, Ordering::SeqCst);
+        set(0, VcpuState::Off);
+        tell_news(&core);
+        core.clock_news.add(PAGE);
+        tell_news(&core);
+        assert_eq!(told(), [0; 3]);
+        core.clock_news.add(WALL);
+        tell_news(&core);
+        assert_eq!((told(), wakes(&core, 1)), ([0, kick::ALARM, 0], 1));
+        set(2, VcpuState::Running);
+        core.clock_news.add(PAGE);
+        tell_news(&core);
+        tell_news(&core);
+        assert_eq!(told(), [0, kick::ALARM, kick::ALARM]);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_has_its_alarms_in_time() {
+        const AHEAD: u64 = 3600 * sys::SECOND;
+        let core = Arc::new(core(1));
+        let thread = std::thread::spawn({
+            let core = Arc::clone(&core);
+            move || run(&core)
+        });
+        // The thread sleeps for an hour, and learns that this hour has passed.
+        let due = sys::monotonic() + AHEAD + 20_000_000;
+        set_deadline(&core, 0, due);
+        core.wake_alarms();
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(wakes(&core, 0), 0);
+        assert!(core.clock_news.set_ahead(AHEAD));
+        core.wake_alarms();
+        while wakes(&core, 0) == 0 {
+            assert!(sys::monotonic() + AHEAD < due + 10 * sys::SECOND);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(sys::monotonic() + AHEAD >= due);
+        core.stop();
+        thread.join().unwrap();
     }
 
     #[test]

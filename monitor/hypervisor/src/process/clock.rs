@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maintains the page with which the guest turns the time-stamp counter into the host's
-//! `CLOCK_MONOTONIC`.
+//! Maintains the page with which the guest turns the time-stamp counter into the machine's clock.
+//!
+//! That is the host's `CLOCK_MONOTONIC`, and what it is ahead of it: suspends of the host in which
+//! the counter went on.
 //!
 //! The host's clock itself is the counter times a rate, which NTP adjusts slightly from time to
 //! time. The page follows: about once a second its rate is set such that a second later the page
 //! agrees with the host's clock. While the guest is idle this happens less often, with a longer
 //! period. The page never jumps back, and it is continuous at every change.
+//!
+//! While the host is suspended, `CLOCK_MONOTONIC` stands. If the counter goes on, so does what all
+//! readers of the page and of the counter see, and it cannot be taken back: then the machine's
+//! clock has counted the suspend. If the counter stands or begins again at 0, the machine's clock
+//! has stood, too. `CLOCK_BOOTTIME` tells that there was a suspend. The wall clock is right either
+//! way.
 
+use super::host_clocks::{self, Sample};
 use super::shared::Shared;
 use super::sys::{self, SECOND};
 use std::arch::x86_64::__cpuid;
@@ -26,57 +35,26 @@ const CALIBRATION: Duration = Duration::from_millis(10);
 /// A frequency that the processor or a hypervisor names is used if it differs from the measured one
 /// by less than 1/this.
 const BELIEVE: u64 = 1000;
-/// If the page is behind by more than this, in ns, it jumps ahead: the host was suspended, or the
-/// monitor was stopped.
+/// If the page is behind by more than this, in ns, it jumps ahead: the monitor was stopped for
+/// long.
 const JUMP: u64 = 10_000_000;
 /// The rate is changed by at most 1/this to make up for an error.
 const MAX_BEND: u64 = 20;
 /// The error of a disturbed rate: 1/this.
 #[cfg(feature = "test-hooks")]
 const WRONG: u64 = 200;
+/// An error of the page in ns at which it is not left until the next update.
+const FAR_OFF: u64 = 15_000;
+/// A measurement of the rate over less time, in ns, says less than the last one.
+const LEAST_MEASURED: u64 = 20_000_000;
+/// The shortest suspend in ns; less is how inexactly two clocks are compared.
+const SUSPEND: u64 = 1_000_000;
 /// The smallest jump of the wall clock in ns; less is its slow adjustment.
 const WALL_JUMP: u64 = 100_000_000;
 
 /// Whether the clocks of all machines are disturbed.
 #[cfg(feature = "test-hooks")]
 pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-
-/// A planted step of the host's wall clock, in ns.
-#[cfg(feature = "test-hooks")]
-pub static WALL_STEP: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-/// The value of `CLOCK_MONOTONIC` at which the step happens, in ns.
-#[cfg(feature = "test-hooks")]
-pub static WALL_STEP_AT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-
-/// Both clocks at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    pub tsc: u64,
-    pub ns: u64,
-}
-
-impl Sample {
-    /// Reads both clocks, the counter before and after the other one. Takes the closest of a few
-    /// tries.
-    pub fn take() -> Self {
-        let mut best = (u64::MAX, Sample { tsc: 0, ns: 0 });
-        for _ in 0..5 {
-            let before = sys::tsc();
-            let ns = sys::monotonic();
-            let width = sys::tsc().saturating_sub(before);
-            if width < best.0 {
-                best = (
-                    width,
-                    Sample {
-                        tsc: before + width / 2,
-                        ns,
-                    },
-                );
-            }
-        }
-        best.1
-    }
-}
 
 /// A linear function from the counter to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +84,24 @@ fn rate(ns: u64, counts: u64) -> u64 {
 /// The clock page's writer.
 #[derive(Debug)]
 pub struct Clock {
-    /// Where the measurement of the rate begins.
+    /// Where the measurement of the rate begins. Its time is the machine's, as all below.
     base: Sample,
+    /// The host's rate by the last measurement.
+    rate: u64,
     line: Line,
     hz: u64,
     sequence: u32,
     wall_offset: u64,
+    /// [`host_clocks::suspended`] as last seen.
+    suspended: u64,
+    /// What the machine's clock is ahead of the host's, ns.
+    counted: u64,
+    /// The machine's clock when the line was made.
+    written: u64,
+    /// The page's error then, ns.
+    error: u64,
+    /// The host was suspended since then, and the counter did not go on.
+    stood: bool,
     /// Each rate is wrong, alternately too low and too high.
     #[cfg(feature = "test-hooks")]
     disturbed: Option<bool>,
@@ -136,10 +126,16 @@ impl Clock {
         };
         Clock {
             base: since,
+            rate: line.mult,
+            written: line.ns,
+            error: 0,
+            stood: false,
             line,
             hz,
             sequence: 0,
             wall_offset: 0,
+            suspended: host_clocks::suspended(),
+            counted: 0,
             #[cfg(feature = "test-hooks")]
             disturbed: None,
         }
@@ -172,74 +168,149 @@ impl Clock {
         self.hz
     }
 
+    /// What the machine's clock is ahead of `CLOCK_MONOTONIC`, ns. Timeouts of the host need that.
+    pub fn ahead(&self) -> u64 {
+        self.counted + host_clocks::shown_ahead()
+    }
+
     /// Writes the page for the first time.
     pub fn publish(&mut self, shared: &Shared) {
         self.write(shared, self.line);
-        self.wall_offset = wall_offset();
-        shared
-            .header()
-            .wall_offset_ns
-            .store(self.wall_offset, Ordering::SeqCst);
+        self.publish_offsets(shared);
     }
 
     /// Corrects the page by the host's clocks. `period` is the time to the next call in ns. An
-    /// error is corrected over the whole period: a faster correction would overshoot.
-    pub fn update(&mut self, shared: &Shared, period: u64) {
-        let now = Sample::take();
+    /// error is corrected over the whole period: a faster correction would overshoot. Returns
+    /// whether the wall clock has jumped.
+    pub fn update(&mut self, shared: &Shared, period: u64) -> bool {
+        let suspended = host_clocks::suspended();
+        let now = self.machine_time(Sample::take(), suspended);
         let mult = self.next_rate(now, period);
         #[cfg(feature = "test-hooks")]
         let mult = self.disturbed_rate(mult);
         self.switch(shared, now, mult);
-        let wall = wall_offset();
-        let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
-        self.wall_offset = wall;
-        shared.header().wall_offset_ns.store(wall, Ordering::SeqCst);
+        let jumped = self.publish_offsets(shared);
         if jumped {
             shared.header().wall_updates.fetch_add(1, Ordering::SeqCst);
         }
+        jumped
     }
 
-    /// The rate with which the page meets the host's clock at the end of this period.
+    /// Whether the host's clock has changed its rate since the last update, so that the page should
+    /// not wait for the next one.
+    pub fn is_far_off(&self) -> bool {
+        #[cfg(feature = "test-hooks")]
+        if self.disturbed.is_some() {
+            return false;
+        }
+        let now = Sample::take();
+        let error = self.line.at(now.tsc).abs_diff(now.ns + self.counted);
+        now.ns + self.counted >= self.written + LEAST_MEASURED && error > self.error + FAR_OFF
+    }
+
+    /// Writes what other clocks differ from this one by. Returns whether the wall clock has jumped.
+    fn publish_offsets(&mut self, shared: &Shared) -> bool {
+        let header = shared.header();
+        header.ahead_ns.store(self.ahead(), Ordering::SeqCst);
+        let wall = host_clocks::wall_offset().saturating_sub(self.counted);
+        header.wall_offset_ns.store(wall, Ordering::SeqCst);
+        wall.abs_diff(std::mem::replace(&mut self.wall_offset, wall)) > WALL_JUMP
+    }
+
+    /// The machine's clock, from that of the host. `suspended` was read before.
+    fn machine_time(&mut self, host: Sample, suspended: u64) -> Sample {
+        let mut now = Sample {
+            ns: host.ns.saturating_add(self.counted),
+            ..host
+        };
+        let slept = suspended.saturating_sub(self.suspended);
+        if slept >= SUSPEND {
+            self.suspended = suspended;
+            let gained = self.line.at(now.tsc).saturating_sub(now.ns);
+            let counted = gained > slept / 2;
+            tracing::info!(seconds = slept / SECOND, counted, "the host was suspended");
+            if now.tsc < self.line.tsc {
+                tracing::warn!(
+                    "the host's time-stamp counter began again: in a guest whose clock source it \
+                     is, such as VMI-Linux, time stands until the counter is where it was"
+                );
+            }
+            if counted {
+                self.counted = self.counted.saturating_add(slept);
+                now.ns = now.ns.saturating_add(slept);
+            }
+            self.stood = !counted;
+        }
+        // The rate is not measured across a suspend: clocks of a host agree less well about that,
+        // and the counter may have begun again.
+        if slept >= SUSPEND || now.tsc < self.base.tsc {
+            self.base = now;
+        }
+        now
+    }
+
+    /// The rate with which the page meets the machine's clock at the end of this period.
     fn next_rate(&mut self, now: Sample, period: u64) -> u64 {
         let counts = now.tsc.saturating_sub(self.base.tsc);
         let ns = now.ns.saturating_sub(self.base.ns);
         // The host's present rate, over the last period or a little more. The average since the
         // start would follow too slowly.
-        let host = if counts > 0 {
-            rate(ns, counts)
-        } else {
-            self.line.mult
-        };
-        if ns >= PERIOD / 2 {
-            self.base = now;
+        if counts > 0 && ns >= LEAST_MEASURED {
+            self.rate = rate(ns, counts);
         }
         let shown = self.line.at(now.tsc);
+        self.error = shown.abs_diff(now.ns);
+        // A page that has gone wrong meanwhile tells that the rate has changed.
+        if ns >= PERIOD / 2 || self.error > FAR_OFF {
+            self.base = now;
+        }
         let ahead = shown.saturating_sub(now.ns).min(period / MAX_BEND);
         let behind = now.ns.saturating_sub(shown);
         let behind = if behind > JUMP { 0 } else { behind };
         let bend = |by: u64| {
-            u64::try_from(u128::from(host) * u128::from(by) / u128::from(period)).unwrap_or(0)
+            u64::try_from(u128::from(self.rate) * u128::from(by) / u128::from(period)).unwrap_or(0)
         };
-        host.saturating_add(bend(behind))
+        self.rate
+            .saturating_add(bend(behind))
             .saturating_sub(bend(ahead))
     }
 
-    /// Continues with another rate from the page's present value, or from the host's clock if that
-    /// is far ahead.
-    fn switch(&mut self, shared: &Shared, host: Sample, mult: u64) {
+    /// Continues with another rate.
+    fn switch(&mut self, shared: &Shared, now: Sample, mult: u64) {
         self.sequence = self.sequence.wrapping_add(1);
         sequence(shared).store(self.sequence, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // Read while the page cannot be read: readers of the old line read the counter before,
         // readers of the new one read it after. So time does not go back between the two.
         let tsc = sys::tsc();
+        let line = self.next_line(tsc, now, mult);
+        self.fields(shared, line);
+    }
+
+    /// The line from this moment on, by the page's present value, or by the machine's clock if that
+    /// is far ahead.
+    fn next_line(&mut self, tsc: u64, now: Sample, mult: u64) -> Line {
         let shown = self.line.at(tsc);
-        let ns = if host.ns > shown.saturating_add(JUMP) {
-            host.ns
+        let ns = if std::mem::take(&mut self.stood) || tsc < self.line.tsc {
+            shown.max(now.ns).max(self.shown_before(now))
+        } else if now.ns > shown.saturating_add(JUMP) {
+            now.ns
         } else {
             shown
         };
-        self.fields(shared, Line { tsc, ns, mult });
+        self.written = now.ns;
+        Line { tsc, ns, mult }
+    }
+
+    /// What the page had shown when the counter stopped. It may have begun again at any value.
+    fn shown_before(&self, now: Sample) -> u64 {
+        let passed = u128::from(now.ns.saturating_sub(self.written));
+        let shown = passed * u128::from(self.line.mult) / u128::from(self.rate.max(1));
+        let inexact = 1000;
+        self.line
+            .ns
+            .saturating_add(u64::try_from(shown).unwrap_or(u64::MAX))
+            .saturating_add(inexact)
     }
 
     fn write(&mut self, shared: &Shared, line: Line) {
@@ -264,16 +335,6 @@ impl Clock {
 
 fn sequence(shared: &Shared) -> &std::sync::atomic::AtomicU32 {
     &shared.header().clock.sequence
-}
-
-fn wall_offset() -> u64 {
-    let now = sys::monotonic();
-    let offset = sys::realtime().saturating_sub(now);
-    #[cfg(feature = "test-hooks")]
-    if now >= WALL_STEP_AT.load(Ordering::Relaxed) {
-        return offset + WALL_STEP.load(Ordering::Relaxed);
-    }
-    offset
 }
 
 fn frequency(ns: u64, counts: u64) -> u64 {
@@ -302,95 +363,5 @@ fn named_frequency() -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn clock(line: Line) -> Clock {
-        Clock {
-            base: Sample {
-                tsc: line.tsc,
-                ns: line.ns,
-            },
-            line,
-            hz: 0,
-            sequence: 0,
-            wall_offset: 0,
-            #[cfg(feature = "test-hooks")]
-            disturbed: None,
-        }
-    }
-
-    #[test]
-    fn the_counter_is_measured() {
-        let clock = Clock::new(Sample::take());
-        assert!(
-            (100_000_000..20_000_000_000).contains(&clock.hz()),
-            "{}",
-            clock.hz()
-        );
-    }
-
-    #[test]
-    fn the_page_stays_with_the_host() {
-        let shared = Shared::new(0).unwrap();
-        let mut clock = Clock::new(Sample::take());
-        clock.publish(&shared);
-        for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(20));
-            clock.update(&shared, PERIOD);
-        }
-        let now = Sample::take();
-        assert!(clock.line.at(now.tsc).abs_diff(now.ns) < 200_000);
-        assert_eq!(sequence(&shared).load(Ordering::SeqCst) % 2, 0);
-    }
-
-    #[test]
-    fn an_error_is_gone_after_a_period() {
-        for period in [PERIOD, IDLE_PERIOD] {
-            // A counter of 1 GHz on a host whose clock runs 100 ppm fast; the page is 20 us behind.
-            let mut clock = clock(Line {
-                tsc: 0,
-                ns: 0,
-                mult: 1 << SHIFT,
-            });
-            let host = |tsc: u64| tsc + tsc / 10_000 + 20_000;
-            let mut worst = 0;
-            for step in 1..20u64 {
-                let now = Sample {
-                    tsc: step * period,
-                    ns: host(step * period),
-                };
-                worst = clock.line.at(now.tsc).abs_diff(now.ns);
-                let mult = clock.next_rate(now, period);
-                clock.line = Line {
-                    tsc: now.tsc,
-                    ns: clock.line.at(now.tsc),
-                    mult,
-                };
-            }
-            assert!(worst < 1000, "{worst} ns");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn time_never_goes_back(
-            jumps in prop::collection::vec((1u64..3 * SECOND, 0u64..4 * SECOND), 1..30),
-        ) {
-            let shared = Shared::new(0).unwrap();
-            let mut clock = clock(Line { tsc: sys::tsc(), ns: 0, mult: 1 << SHIFT });
-            let (mut host, mut shown) = (Sample { tsc: clock.line.tsc, ns: 0 }, 0);
-            for (counts, ns) in jumps {
-                host = Sample { tsc: host.tsc + counts, ns: host.ns + ns };
-                let mult = clock.next_rate(host, PERIOD);
-                let before = clock.line;
-                clock.switch(&shared, host, mult);
-                let now = clock.line.tsc;
-                prop_assert!(clock.line.at(now) >= before.at(now));
-                prop_assert!(clock.line.at(now) >= shown);
-                shown = clock.line.at(now);
-            }
-        }
-    }
-}
+#[path = "clock_tests.rs"]
+mod tests;

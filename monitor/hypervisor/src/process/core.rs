@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the monitor's threads for one virtual machine share.
 
+use super::clock_news::ClockNews;
 use super::device_list::DeviceList;
 use super::end_state::EndState;
 use super::processes::Processes;
@@ -11,7 +12,7 @@ use super::{device, kick_service, sys};
 use paravane_devices::Reactor;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One virtual machine.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Core {
     pub cpus: VcpuCpus,
     /// The devices' counters.
     pub devices: DeviceList,
+    /// What is new about the clock.
+    pub clock_news: ClockNews,
     /// The files of all devices.
     pub reactor: Arc<Reactor>,
     /// Whether and how the machine ends.
@@ -46,6 +49,7 @@ impl Core {
             processes: Processes::new(),
             cpus: VcpuCpus::new(vcpus),
             devices: DeviceList::default(),
+            clock_news: ClockNews::default(),
             reactor: Reactor::new()?,
             end: EndState::default(),
             wakeups: Wakeups::new()?,
@@ -78,13 +82,19 @@ impl Core {
         self.end.ending.begun()
     }
 
+    /// Makes the alarm thread look at the clock's news.
+    pub fn wake_alarms(&self) {
+        ring(&self.shared.header().alarm_word);
+    }
+
     /// Wakes all threads, so that each looks whether there is something to do.
     pub fn wake_all(&self) {
         self.wakeups.wake_supervisor();
-        let header = self.shared.header();
-        for word in [&header.doorbell, &header.alarm_word] {
-            word.fetch_add(1, Ordering::SeqCst);
-            sys::futex_wake(word);
+        for word in [
+            &self.shared.header().doorbell,
+            &self.shared.header().alarm_word,
+        ] {
+            ring(word);
         }
         kick_service::wake(self);
         self.wakeups.wake_watch();
@@ -92,4 +102,10 @@ impl Core {
         device::wake_all(self);
         self.wakeups.wake_debugger();
     }
+}
+
+/// Counts a futex up and wakes the threads that sleep on it.
+fn ring(word: &AtomicU32) {
+    word.fetch_add(1, Ordering::SeqCst);
+    sys::futex_wake(word);
 }

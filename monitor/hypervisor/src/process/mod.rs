@@ -13,6 +13,7 @@ mod boot;
 mod budget;
 #[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
+mod clock_news;
 mod core;
 #[expect(unsafe_code, reason = "timers of the host")]
 mod cpu_timer;
@@ -24,6 +25,7 @@ mod doorbell;
 pub(crate) mod end_state;
 #[expect(unsafe_code, reason = "forks")]
 mod fork;
+mod host_clocks;
 #[expect(unsafe_code, reason = "host calls")]
 pub mod host_cpu;
 mod integrity;
@@ -60,8 +62,14 @@ mod vcpu_cpus;
 #[expect(unsafe_code, reason = "an attribute of this process")]
 mod vm;
 mod wakeups;
-#[expect(unsafe_code, reason = "signal masks")]
 mod watch;
+#[expect(unsafe_code, reason = "signal masks and descriptors")]
+mod watch_sleep;
+
+#[cfg(feature = "test-hooks")]
+use host_clocks::bent;
+#[cfg(feature = "test-hooks")]
+use std::sync::atomic::Ordering::Relaxed;
 
 pub use crate::output::{End, Output};
 pub use backend::Process;
@@ -87,18 +95,37 @@ pub fn relocate(kernel: &[u8]) -> anyhow::Result<()> {
 /// Makes the clocks of all machines wrong that are started from now on.
 #[cfg(feature = "test-hooks")]
 pub fn disturb_clocks() {
-    clock::DISTURB.store(true, std::sync::atomic::Ordering::Relaxed);
+    clock::DISTURB.store(true, Relaxed);
 }
 
 /// Makes the wall clocks of all machines jump ahead by `by` when the time `after` has passed, as if
 /// the host's clock had been set.
 #[cfg(feature = "test-hooks")]
 pub fn step_wall_clocks(by: std::time::Duration, after: std::time::Duration) {
-    use std::sync::atomic::Ordering::Relaxed;
+    bent::WALL_STEP.store(ns(by), Relaxed);
+    bent::WALL_STEP_AT.store(sys::monotonic() + ns(after), Relaxed);
+}
 
-    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    clock::WALL_STEP.store(ns(by), Relaxed);
-    clock::WALL_STEP_AT.store(sys::monotonic() + ns(after), Relaxed);
+/// Makes the host's clock, as all machines see it, stand for this time when the time `after` has
+/// passed, while the time-stamp counter goes on: as if the host had been suspended.
+#[cfg(feature = "test-hooks")]
+pub fn suspend_clocks(time: std::time::Duration, after: std::time::Duration) {
+    bent::STAND_FOR.store(ns(time), Relaxed);
+    bent::STAND_AT.store(sys::monotonic() + ns(after), Relaxed);
+}
+
+/// Makes the host's clock, as all machines see it, too fast by `ppm` millionths for the time
+/// `turn`, and then too slow as long, and so on. A turn begins when `CLOCK_MONOTONIC` is a multiple
+/// of two turns: then the clock is right.
+#[cfg(feature = "test-hooks")]
+pub fn slew_clocks(ppm: u32, turn: std::time::Duration) {
+    bent::SLEW.store(ppm.into(), Relaxed);
+    bent::SLEW_FOR.store(ns(turn).max(1), Relaxed);
+}
+
+#[cfg(feature = "test-hooks")]
+fn ns(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The number of CPUs that this program may use.

@@ -36,6 +36,11 @@ pub fn realtime() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
+/// `CLOCK_BOOTTIME`, ns.
+pub fn boottime() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Boottime))
+}
+
 /// The time-stamp counter, read after everything that precedes the call in program order.
 pub fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has both instructions, and they touch no memory. If rdtsc is
@@ -65,7 +70,8 @@ pub fn watch_signal() -> i32 {
     libc::SIGRTMIN() + 4
 }
 
-fn timespec(ns: u64) -> Timespec {
+/// The time as the host takes it.
+pub fn timespec(ns: u64) -> Timespec {
     // Both values fit: 2^64 ns are 18,446,744,073 s.
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     Timespec {

@@ -3,11 +3,12 @@
 
 use super::boot;
 use super::budget::Budget;
-use super::clock::{Clock, Sample};
+use super::clock::Clock;
 use super::core::Core;
 use super::debug::Debug;
 use super::device::{self, Devices};
 use super::doorbell;
+use super::host_clocks::Sample;
 use super::integrity::Integrity;
 use super::kernel::Kernel;
 use super::layer::Layer;
@@ -22,6 +23,7 @@ use super::signal_scope::SignalScope;
 use super::supervisor::{self, Pool};
 use super::sys;
 use super::vcpu_counters;
+use super::watch_sleep::WatchSleep;
 use super::{alarm, host_cpu, kick, kick_service, watch};
 use crate::Counters;
 use crate::output::Output;
@@ -233,9 +235,10 @@ impl Vm {
             supervisor::countable(&self.core),
         );
         let integrity = Integrity::of(&self.core.shared, self.core.vcpus);
+        let sleep = WatchSleep::new().context("cannot watch the host's clock")?;
         // Landlock would hide the processes' lists of mappings from it.
         self.spawn("watch", Files::any(), move |core| {
-            watch::run(core, clock, accounts, integrity)
+            watch::run(core, &sleep, clock, accounts, integrity)
         })?;
         self.spawn("alarms", Files::none(), |core| alarm::run(core))?;
         if self.signal_scope == SignalScope::Monitor {

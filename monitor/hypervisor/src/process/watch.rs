@@ -9,12 +9,15 @@
 //! thread sleeps: a timer on the CPU clock of each process wakes it.
 
 use super::clock::{self, Clock};
+use super::clock_news;
 use super::core::Core;
 use super::cpu_timer::CpuTimer;
 use super::integrity::Integrity;
 use super::memory_accounts::Accounts;
 use super::placement::{self, Balance};
 use super::sys::{self, SECOND};
+use super::watch_sleep::WatchSleep;
+use std::sync::atomic::Ordering;
 
 /// CPU time of one process, in ns, that wakes the watch. All processes of an idle machine together
 /// use less in a minute.
@@ -40,19 +43,26 @@ const IDLE_LOOK_EACH: u64 = SECOND / 100;
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
 /// Runs the thread until the machine is stopped.
-pub fn run(core: &Core, clock: Clock, accounts: Accounts, integrity: Integrity) {
+pub fn run(
+    core: &Core,
+    sleep: &WatchSleep,
+    clock: Clock,
+    accounts: Accounts,
+    integrity: Integrity,
+) {
     let mut watch = Watch {
         balance: Balance::new(core),
         accounts,
         integrity,
         parallel: core.vcpus.min(placement::allowed().len()).max(1) as u64,
         core,
+        sleep,
         clock,
         timers: Vec::new(),
         mode: Mode::IDLE,
         update_at: 0,
     };
-    block_signal();
+    sleep.begin();
     core.wakeups.set_watch(thread_id());
     watch.work();
     core.wakeups.set_watch(0);
@@ -76,6 +86,7 @@ impl Mode {
 
 struct Watch<'a> {
     core: &'a Core,
+    sleep: &'a WatchSleep,
     clock: Clock,
     balance: Balance,
     accounts: Accounts,
@@ -97,9 +108,10 @@ impl Watch<'_> {
         while !self.core.stopping() {
             self.add_processes();
             let now = sys::monotonic();
-            if now >= self.update_at {
-                let busy = matches!(self.mode, Mode::Busy { .. });
-                if busy {
+            let busy = matches!(self.mode, Mode::Busy { .. });
+            let due = now >= self.update_at;
+            if due || busy && self.clock.is_far_off() {
+                if due && busy {
                     self.balance.look(self.core);
                 }
                 let period = if busy {
@@ -107,12 +119,34 @@ impl Watch<'_> {
                 } else {
                     clock::IDLE_PERIOD
                 };
-                self.clock.update(&self.core.shared, period);
+                self.correct(period, busy);
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
             let until = self.update_at.min(now + self.pause());
-            let woken = wait_for_signal(until.saturating_sub(now));
-            self.look(woken);
+            let woken = self.sleep.wait(until.saturating_sub(now));
+            if woken.by_clock {
+                // Whoever waits for the time of day learns it now.
+                self.update_at = 0;
+            }
+            self.look(woken.by_signal);
+        }
+    }
+
+    /// Corrects the clock page, and has the alarm thread tell of it where the guest must know.
+    fn correct(&mut self, period: u64, busy: bool) {
+        let shared = &self.core.shared;
+        let jumped = self.clock.update(shared, period);
+        let mut news = 0;
+        if jumped {
+            news |= clock_news::WALL;
+        }
+        // While nothing runs nobody reads the guest's page. A vCPU that wakes up rewrites it.
+        if busy && shared.header().clock_page.load(Ordering::Relaxed) != 0 {
+            news |= clock_news::PAGE;
+        }
+        self.core.clock_news.add(news);
+        if self.core.clock_news.set_ahead(self.clock.ahead()) || news != 0 {
+            self.core.wake_alarms();
         }
     }
 
@@ -195,40 +229,11 @@ fn thread_id() -> u32 {
     u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0)
 }
 
-fn signal_set() -> libc::sigset_t {
-    // SAFETY: the calls write to the local value, for which zero is valid.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, sys::watch_signal());
-        set
-    }
-}
-
-fn block_signal() {
-    let set = signal_set();
-    // SAFETY: changes the mask of this thread.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
-}
-
-/// Waits for the signal. Returns whether one came.
-fn wait_for_signal(ns: u64) -> bool {
-    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let timeout = libc::timespec {
-        tv_sec: signed(ns / SECOND),
-        tv_nsec: signed(ns % SECOND),
-    };
-    let set = signal_set();
-    // SAFETY: reads local values only.
-    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) >= 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::process::budget::Budget;
+    use crate::process::host_clocks::Sample;
     use crate::process::process_ids::Process;
     use crate::process::shared::Shared;
     use std::process::{Command, Stdio};
@@ -253,7 +258,8 @@ mod tests {
             move || {
                 run(
                     &core,
-                    Clock::new(clock::Sample::take()),
+                    &WatchSleep::new().unwrap(),
+                    Clock::new(Sample::take()),
                     accounts,
                     integrity,
                 )

@@ -16,6 +16,22 @@ use paravane_user_io::outcome::Outcome;
 
 pub use options::{exec, spec};
 
+/// What a test does to the clocks of the host, as the machine sees them.
+#[cfg(feature = "test-hooks")]
+fn bend_clocks(args: &arguments::Run) {
+    use paravane_hypervisor::process;
+    let time = |seconds: u32| std::time::Duration::from_secs(seconds.into());
+    if let Some(seconds) = args.step_wall_clock {
+        process::step_wall_clocks(time(seconds), time(args.step_after));
+    }
+    if let Some(seconds) = args.suspend_clock {
+        process::suspend_clocks(time(seconds), time(10));
+    }
+    if let Some(ppm) = args.slew_clock {
+        process::slew_clocks(ppm, time(8));
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     #[cfg(feature = "test-hooks")]
@@ -27,12 +43,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
         machine::plant_layer(paravane_user_io::files::read(file, "layer")?);
     }
     #[cfg(feature = "test-hooks")]
-    if let Some(seconds) = args.step_wall_clock {
-        paravane_hypervisor::process::step_wall_clocks(
-            std::time::Duration::from_secs(seconds.into()),
-            std::time::Duration::from_secs(3),
-        );
-    }
+    bend_clocks(args);
     let spec = spec(&args.machine)?;
     let gdb = args
         .gdb
