@@ -5,12 +5,14 @@
  * The clock source is the time-stamp counter, which the vDSO reads at native speed. Its frequency
  * is fixed, but the host's clock, which is the layer's real time, follows NTP. So about once a
  * second the length of a tick is corrected: by the difference of the rates, and by what brings
- * CLOCK_MONOTONIC back to real time within a second. The clocks never jump, except for the wall
- * clock after that of the host has jumped.
+ * CLOCK_MONOTONIC back to real time within a second. A look at the clocks between two corrections
+ * finds a rate that has changed. The clocks never jump, except for the wall clock after that of the
+ * host has jumped.
  *
- * The check runs in interrupts and costs a comparison. So an idle machine is not woken for it, and
- * a machine that was idle is right again before its programs run for long. A clock that is far off
- * has a timer.
+ * The check runs in interrupts and mostly costs a comparison. So an idle machine is not woken for
+ * it, and a machine that was idle is right again before its programs run for long. A clock that is
+ * far off has a timer. When the host's wall clock jumps, the layer sends the interrupt of its
+ * alarms.
  */
 #include <linux/clocksource.h>
 #include <linux/debugfs.h>
@@ -36,6 +38,12 @@ module_param_named(clock, enabled, bool, 0644);
 MODULE_PARM_DESC(clock, "keep the clocks with those of the hypervisor");
 
 #define PERIOD_NS NSEC_PER_SEC
+/* The time between two looks. */
+#define LOOK_NS (20 * NSEC_PER_MSEC)
+/* An offset that has grown by more shows that the host's rate has changed. */
+#define GROWN_NS 15000
+/* A look that took longer says too little about a rate. */
+#define LOOK_WIDTH_NS 1000
 /* The interval between two tries while the host disturbs the measurement. */
 #define RETRY_NS (10 * NSEC_PER_MSEC)
 #define TRIES 5
@@ -51,9 +59,9 @@ MODULE_PARM_DESC(clock, "keep the clocks with those of the hypervisor");
 #define SMOOTH_PPB 1000
 #define SMOOTH 4
 
-/* The three clocks at one moment, in nanoseconds. */
+/* The three clocks at one moment, and how long it took to read them, in nanoseconds. */
 struct sample {
-	s64 real, mono, raw;
+	s64 real, mono, raw, width;
 };
 
 static DEFINE_RAW_SPINLOCK(clock_lock);
@@ -79,7 +87,7 @@ static bool take(struct sample *best)
 		if (after - before >= least)
 			continue;
 		least = after - before;
-		*best = (struct sample){ real, before + least / 2, raw + least / 2 };
+		*best = (struct sample){ real, before + least / 2, raw + least / 2, least };
 	}
 	return least <= WIDTH_NS;
 }
@@ -100,6 +108,13 @@ static void due_in(u64 ns)
 	WRITE_ONCE(due_tsc, rdtsc() + mul_u64_u64_div_u64(ns, tsc_khz, USEC_PER_SEC));
 }
 
+/* Whether a look shows that the next correction must not wait. */
+static bool grown(const struct sample *now, s64 passed)
+{
+	return passed >= LOOK_NS / 2 && now->width <= LOOK_WIDTH_NS &&
+	       abs(now->real - now->mono - difference) > abs(offset_ns) + GROWN_NS;
+}
+
 /*
  * One step of the control. Programs of the guest may adjust the clock themselves. They then find it
  * as the counter runs, and leave it with the offset that they want.
@@ -110,16 +125,19 @@ static void step(void)
 	bool theirs = ntp_is_used();
 	struct sample now;
 
+	passed = ktime_get_raw_ns() - last.raw;
 	if (!take(&now)) {
 		/* A slew must not go on without a measurement. */
-		correct(theirs ? 0 : rate_ppb);
-		skipped++;
+		if (passed >= PERIOD_NS) {
+			correct(theirs ? 0 : rate_ppb);
+			skipped++;
+		}
 		due_in(RETRY_NS);
 		return;
 	}
 	passed = now.raw - last.raw;
-	if (passed < PERIOD_NS / 2) {
-		due_in(PERIOD_NS - max(passed, 0LL));
+	if (passed < PERIOD_NS && !grown(&now, passed)) {
+		due_in(clamp(PERIOD_NS - passed, NSEC_PER_MSEC, LOOK_NS));
 		return;
 	}
 	ppb = div64_s64((now.real - now.raw - last.real + last.raw) * USEC_PER_SEC,
@@ -136,7 +154,7 @@ static void step(void)
 	correct(theirs ? 0 : rate_ppb + slew);
 	corrections++;
 	last = now;
-	due_in(PERIOD_NS);
+	due_in(LOOK_NS);
 	/*
 	 * The slew must end when the offset is gone, even if the machine is idle then. The timer
 	 * counts whole ticks, and must not expire before the check is due.
@@ -145,9 +163,22 @@ static void step(void)
 		mod_timer(&check_timer, jiffies + HZ + 2);
 }
 
+/* The wall clock at real time 0, without what may pass between readings of the two. */
 static u64 wall_now(void)
 {
-	return vmi.time_wallclock() - vmi_real_ns();
+	u64 before, wall, width, least = U64_MAX, found = 0;
+	unsigned int i;
+
+	for (i = 0; i < TRIES && least > NO_OFFSET_NS; i++) {
+		before = vmi_real_ns();
+		wall = vmi.time_wallclock();
+		width = vmi_real_ns() - before;
+		if (width >= least)
+			continue;
+		least = width;
+		found = wall - before - width / 2;
+	}
+	return found;
 }
 
 /* The host's wall clock has jumped: so does the guest's, from wherever it was. */
@@ -170,6 +201,9 @@ void vmi_clock_check(void)
 {
 	unsigned long flags;
 
+	/* A layer in a ROM asks its host, which costs more: look() does it. */
+	if (vmi_low && READ_ONCE(wall_offset) && vmi.time_wallclock_updated())
+		schedule_work(&wall_work);
 	if (likely(rdtsc() < READ_ONCE(due_tsc)) || !raw_spin_trylock_irqsave(&clock_lock, flags))
 		return;
 	if (READ_ONCE(enabled)) {
@@ -179,8 +213,6 @@ void vmi_clock_check(void)
 		due_in(PERIOD_NS);
 	}
 	raw_spin_unlock_irqrestore(&clock_lock, flags);
-	if (vmi.time_wallclock_updated())
-		schedule_work(&wall_work);
 }
 
 static void check_again(struct timer_list *unused)
@@ -222,6 +254,17 @@ static void __init look_for_news(void)
 	}
 }
 
+/* What is written does not matter: the worst offset is from now on. */
+static ssize_t clock_write(struct file *file, const char __user *text, size_t size, loff_t *at)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&clock_lock, flags);
+	worst_ns = 0;
+	raw_spin_unlock_irqrestore(&clock_lock, flags);
+	return size;
+}
+
 static int clock_show(struct seq_file *file, void *unused)
 {
 	seq_printf(file, "offset_ns %lld\nworst_offset_ns %lld\nrate_ppb %lld\n", offset_ns,
@@ -230,7 +273,20 @@ static int clock_show(struct seq_file *file, void *unused)
 		   wall_jumps);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(clock);
+
+static int clock_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, clock_show, NULL);
+}
+
+static const struct file_operations clock_fops = {
+	.owner = THIS_MODULE,
+	.open = clock_open,
+	.read = seq_read,
+	.write = clock_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
 
 /*
  * The clock source is in use now. Before, time stood still between two ticks, so the wall clock is
@@ -253,7 +309,7 @@ static int __init vmi_init_clock(void)
 	for (i = 0; i < 100 && !take(&last); i++)
 		cpu_relax();
 	difference = last.real - last.mono;
-	debugfs_create_file("clock", 0444, vmi_debugfs(), NULL, &clock_fops);
+	debugfs_create_file("clock", 0644, vmi_debugfs(), NULL, &clock_fops);
 	due_in(PERIOD_NS);
 	return 0;
 }
