@@ -4,6 +4,8 @@
 
 pub mod bare;
 pub mod busy;
+#[expect(unsafe_code, reason = "the time-stamp counter")]
+pub mod clocks;
 pub mod compat;
 pub mod cpu_times;
 pub mod debian;
