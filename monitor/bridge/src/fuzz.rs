@@ -203,6 +203,12 @@ fn play(bytes: &[u8]) {
             guest.up(caps);
         }
         guest.post(8, 64);
+        if let Some(host @ Host::Tap { .. }) = &mut host {
+            // Before a command may agree on something else.
+            for _ in 0..input.u8() % 8 {
+                host.step(&mut guest, &mut input);
+            }
+        }
     }
     for _ in 0..STEPS {
         if input.is_empty() {

@@ -195,7 +195,8 @@ fn disk(vbusd: &HostileVbusd, bytes: &[u8]) {
         match input.u8() % 24 {
             kind @ 0..8 => step(&mut guest, &mut input, kind),
             8 => guest.up_disk(),
-            9..15 => crate::fuzz_disk::request(&mut guest, &mut input),
+            9..12 => crate::fuzz_disk::request(&mut guest, &mut input),
+            12..15 => plain(&mut guest, &mut input),
             15..21 => {
                 let status = input.pick(&[0, 1, 2, 3, u32::MAX]);
                 theirs.take(|bytes| served(bytes, status, whole && read_only));
@@ -210,6 +211,25 @@ fn disk(vbusd: &HostileVbusd, bytes: &[u8]) {
     let memory = Arc::clone(&guest.memory);
     drop(guest);
     canary.check(&memory);
+}
+
+/// A request of one sector as drivers make it, which may be behind the end.
+fn plain(guest: &mut Guest, input: &mut Input<'_>) {
+    let mut header = [0; size_of::<BlockRequest>()];
+    let operation = u32::from(input.u8() % 2);
+    let sector = u64::from(input.u8() % 130);
+    let mut put = |at: usize, from: &[u8]| header[at..at + from.len()].copy_from_slice(from);
+    put(
+        offset_of!(BlockRequest, operation),
+        &operation.to_le_bytes(),
+    );
+    put(offset_of!(BlockRequest, sector), &sector.to_le_bytes());
+    put(offset_of!(BlockRequest, sectors), &1_u32.to_le_bytes());
+    let room = |tx: &crate::test_guest::Ring| tx.north.room() > 2;
+    if guest.tx.as_ref().is_some_and(room) {
+        guest.send(&[(&header, layout::VBUS_BLOCK_MORE), (&[0x77; 512], 0)]);
+        guest.bridge.serve(false, 1);
+    }
 }
 
 /// What a device writes into a header or data: a status, or other data.
