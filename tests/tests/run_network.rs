@@ -444,6 +444,33 @@ fn a_tap_that_is_down_loses_frames_and_nothing_else() {
     }
 }
 
+/// What passt says to the machine, by a program that every host has. The card of the virtual bus
+/// disappears with it.
+#[test]
+fn frames_pass_in_a_stream_as_passt_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(program::tool("like_passt"), folder.path().join("passt")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", folder.path().display());
+    let pings = "for size in 56 1000 20000; do
+            ping -c 2 -s $size -W 20 10.0.2.2 | grep -o ' 0% packet loss'
+        done";
+    let ends = "nc -w 1 10.0.2.2 9 </dev/null
+        while test -e /sys/class/net/eth0; do usleep 20000; done; echo gone";
+    for (net, script) in [
+        ("passt", pings.to_string()),
+        ("venet-passt", format!("{pings}; {ends}")),
+    ] {
+        let words = ["--net", net, "--timeout", "60", "--", "sh", "-c", &script];
+        let done = program::finish(vm::command(words).env("PATH", &path));
+        let mut expected = " 0% packet loss\n".repeat(3);
+        if net == "venet-passt" {
+            expected += "gone\n";
+        }
+        assert_eq!((done.code, &done.stdout), (0, &expected), "{net}: {done:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
