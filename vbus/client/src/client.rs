@@ -3,8 +3,9 @@
 
 use crate::control::{Error, wait};
 use crate::link::{Link, Options, PAUSE, may_come_back};
-use crate::queues::Queues;
-use paravane_vbus::{Event, Interface};
+use crate::queues::{Put, Queues};
+use paravane_vbus::ethernet::more;
+use paravane_vbus::{Content, Event, Interface, Kind, MemoryContext, Parts, limits};
 use paravane_vbus_protocol::Shared;
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 const ETHERNET: &str = "virtual-ethernet";
 const LINKUP: u32 = 0;
 const MACQUERY: u32 = 2;
+const NEGCAP: u32 = 3;
 const MACSET: u32 = 16;
 
 /// Why a wait has ended.
@@ -42,6 +44,13 @@ pub struct Statistics {
     pub slept: u64,
 }
 
+/// Capabilities of an Ethernet device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Capabilities {
+    wanted: u32,
+    agreed: u32,
+}
+
 /// A client. It belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Client {
@@ -49,6 +58,9 @@ pub struct Client {
     link: Link,
     queues: Queues,
     mac: Option<[u8; 6]>,
+    caps: Capabilities,
+    /// Parts of the next packet that was received.
+    parts: Parts,
     /// The priority that was set.
     priority: Option<u8>,
     /// What was counted.
@@ -61,15 +73,31 @@ impl Client {
     /// # Errors
     /// vbusd cannot be reached or refuses; the options are not possible.
     pub fn connect(options: Options) -> Result<Self, Error> {
+        Client::connect_with(options, 0)
+    }
+
+    /// The same, and agrees with an Ethernet device on some of these capabilities: then packets are
+    /// exchanged by [`Client::put`] and [`Client::collect`].
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_with(options: Options, capabilities: u32) -> Result<Self, Error> {
         let mut queues = Queues::new([options.count; 2], options.buffer)?;
         while queues.rx.post_next()? {}
         let mut mac = None;
-        let link = open(&options, &queues, &mut mac)?;
+        let mut caps = Capabilities {
+            wanted: capabilities,
+            agreed: 0,
+        };
+        let mut parts = Parts::default();
+        let link = open(&options, &mut queues, &mut parts, &mut mac, &mut caps)?;
         Ok(Client {
             options,
             link,
             queues,
             mac,
+            caps,
+            parts,
             priority: None,
             statistics: Statistics::default(),
         })
@@ -85,6 +113,66 @@ impl Client {
     #[must_use]
     pub fn mac(&self) -> Option<[u8; 6]> {
         self.mac
+    }
+
+    /// The capabilities that the client and the Ethernet device have agreed on. Another device,
+    /// after [`Client::reconnect`], may have others.
+    #[must_use]
+    pub fn capabilities(&self) -> u32 {
+        self.caps.agreed
+    }
+
+    /// As [`Client::post`], for a packet that may lie in another client's memory, and with flags.
+    /// It is copied once, into several buffers if that was agreed on.
+    ///
+    /// # Errors
+    /// As [`Client::post`], or the other client broke its protocol.
+    pub fn put(&mut self, content: &Content<'_>, flags: u32) -> Result<bool, Put> {
+        self.reclaim().map_err(Put::Failed)?;
+        let put = self.queues.put(content, flags, more(self.caps.agreed));
+        if let Ok(true) = put {
+            self.statistics.sent += 1;
+        }
+        put
+    }
+
+    /// Looks for the next packet, which stays where it lies: true. [`Client::parts`] says where,
+    /// and [`Client::release`] gives its buffers to the device again. Until then it remains the
+    /// next.
+    ///
+    /// # Errors
+    /// The device broke the protocol.
+    pub fn collect(&mut self) -> Result<bool, Error> {
+        let more = more(self.caps.agreed);
+        self.queues.collect(&mut self.parts, limits::PACKET, more)
+    }
+
+    /// The packet that [`Client::collect`] has found.
+    #[must_use]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// The client's memory, where that packet lies. The device may write it at any time.
+    #[must_use]
+    pub fn memory(&self) -> &dyn MemoryContext {
+        self.queues.memory()
+    }
+
+    /// The packet that [`Client::collect`] has found was dealt with.
+    ///
+    /// # Errors
+    /// The device broke the protocol.
+    pub fn release(&mut self) -> Result<(), Error> {
+        if !self.parts.is_whole() {
+            return Ok(());
+        }
+        self.queues.forget(&mut self.parts)?;
+        self.statistics.received += 1;
+        if self.queues.rx.inject() {
+            self.notify();
+        }
+        Ok(())
     }
 
     /// Posts a packet without notifying the device. False: no buffer is free.
@@ -138,7 +226,7 @@ impl Client {
     pub fn reclaim(&mut self) -> Result<u32, Error> {
         // No more can come back than were posted.
         while self.queues.tx.take()?.is_some() {
-            self.statistics.delivered += 1;
+            self.statistics.delivered += u64::from(!self.queues.tx.is_amid());
         }
         Ok(self.queues.tx.outstanding())
     }
@@ -264,7 +352,18 @@ impl Client {
     pub fn reconnect(&mut self, time: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + time;
         loop {
-            let error = match open(&self.options, &self.queues, &mut self.mac) {
+            if self.reclaim().is_ok() {
+                self.queues.mend();
+            }
+            let Client {
+                options,
+                queues,
+                parts,
+                mac,
+                caps,
+                ..
+            } = self;
+            let error = match open(options, queues, parts, mac, caps) {
                 Ok(mut link) => {
                     if let Some(priority) = self.priority {
                         link.prioritize(priority)?;
@@ -291,15 +390,29 @@ impl Client {
     }
 }
 
-/// Joins, opens, shares both queues, and brings the link of an Ethernet device up.
-fn open(options: &Options, queues: &Queues, mac: &mut Option<[u8; 6]>) -> Result<Link, Error> {
+/// Joins, opens, agrees on capabilities, shares both queues, and brings the link of an Ethernet
+/// device up.
+fn open(
+    options: &Options,
+    queues: &mut Queues,
+    parts: &mut Parts,
+    mac: &mut Option<[u8; 6]>,
+    caps: &mut Capabilities,
+) -> Result<Link, Error> {
     let shared = [(0, 0), (1, Queues::tx_offset(options.count))].map(|(queue, offset)| Shared {
         queue,
         offset,
         count: options.count,
     });
-    let mut link = Link::open(options, queues.file.as_fd(), &shared)?;
-    if link.interface.interface == ETHERNET {
+    let mut link = Link::open(options, queues.file.as_fd(), &[])?;
+    let ethernet = link.interface.interface == ETHERNET;
+    caps.agreed = 0;
+    if ethernet && caps.wanted != 0 {
+        caps.agreed = agree(&mut link, caps.wanted)?;
+    }
+    link.share(&shared)?;
+    queues.attached(parts)?;
+    if ethernet {
         // Its old address, unless another client has it now.
         if let Some(mac) = mac {
             let _ = link.call(MACSET, mac);
@@ -309,4 +422,17 @@ fn open(options: &Options, queues: &Queues, mac: &mut Option<[u8; 6]>) -> Result
         link.call(LINKUP, &[])?;
     }
     Ok(link)
+}
+
+/// The capabilities of group 0 that the device has, too.
+fn agree(link: &mut Link, wanted: u32) -> Result<u32, Error> {
+    let argument = [0, wanted].map(u32::to_le_bytes).concat();
+    let answer = match link.call(NEGCAP, &argument) {
+        Ok(answer) => answer,
+        // It has no such call.
+        Err(Error::Refused(why)) if why.kind() == Kind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let bits = answer.get(4..).and_then(<[u8]>::first_chunk);
+    Ok(bits.map_or(0, |bits| u32::from_le_bytes(*bits)) & wanted)
 }

@@ -12,6 +12,8 @@ mod client;
 mod control;
 mod disk;
 mod link;
+#[expect(unsafe_code, reason = "mapped memory")]
+mod memory;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod queues;
 mod requests;
@@ -22,4 +24,5 @@ pub use disk::Disk;
 pub use link::{Options, may_come_back};
 pub use paravane_vbus as bus;
 pub use paravane_vbus_protocol as protocol;
+pub use queues::Put;
 pub use requests::{Finished, PART, Requests, SECTOR, Wish};

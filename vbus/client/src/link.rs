@@ -68,16 +68,24 @@ impl Link {
             (Reply::Opened(connection), Ok(files)) => (connection, files),
             (other, _) => return Err(unexpected(&other)),
         };
-        for &shared in queues {
-            control.ask(&Request::Share { connection, shared })?;
-        }
-        Ok(Link {
+        let mut link = Link {
             control,
             interface,
             connection,
             kick,
             bell,
-        })
+        };
+        link.share(queues)?;
+        Ok(link)
+    }
+
+    /// Shares queues.
+    pub fn share(&mut self, queues: &[Shared]) -> Result<(), Error> {
+        let connection = self.connection;
+        for &shared in queues {
+            self.control.ask(&Request::Share { connection, shared })?;
+        }
+        Ok(())
     }
 
     /// Calls the device.

@@ -5,7 +5,9 @@
 //! one of its number.
 
 use crate::control::Error;
-use memmap2::{MmapOptions, MmapRaw};
+use crate::memory::Memory;
+use memmap2::MmapOptions;
+use paravane_vbus::{Content, Culprit, MemoryContext, Parts, Place};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{Queue, size};
 use paravane_vbus_shm::north::{Buffer, North, Posted, Refused, Returned};
@@ -27,6 +29,12 @@ pub struct Lane {
     posted: u64,
     count: u32,
     buffer: u32,
+    /// Transmit: which of the posted ones are followed by more of their packet.
+    more: Box<[bool]>,
+    /// Transmit: the last one that came back is.
+    amid: bool,
+    /// Receive: buffers of a south before this one that have not been taken.
+    stale: u32,
 }
 
 /// The memory of a connection.
@@ -34,7 +42,7 @@ pub struct Queues {
     pub rx: Lane,
     pub tx: Lane,
     pub file: OwnedFd,
-    map: MmapRaw,
+    memory: Memory,
 }
 
 impl std::fmt::Debug for Queues {
@@ -86,11 +94,20 @@ impl Queues {
                 posted: 0,
                 count,
                 buffer,
+                more: vec![false; count as usize].into_boxed_slice(),
+                amid: false,
+                stale: 0,
             })
         };
         let rx = lane(0, received, Role::Receive, rings)?;
         let tx = lane(tx_offset, sent, Role::Transmit, tx_first)?;
-        Ok(Queues { rx, tx, file, map })
+        let memory = Memory { map };
+        Ok(Queues {
+            rx,
+            tx,
+            file,
+            memory,
+        })
     }
 
     /// Copies a packet into the next transmit buffer and posts it. False: no buffer is free.
@@ -136,7 +153,7 @@ impl Queues {
         let end = usize::try_from(place)
             .ok()
             .and_then(|at| at.checked_add(to.len()));
-        if end.is_some_and(|end| end <= self.map.len()) {
+        if end.is_some_and(|end| end <= self.memory.map.len()) {
             // SAFETY: within the mapping. The device may write it meanwhile; then the copy is torn.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.at(place), to.as_mut_ptr(), to.len());
@@ -146,7 +163,7 @@ impl Queues {
 
     /// Keeps all of it in memory.
     pub fn lock(&self) -> Result<(), Error> {
-        self.map.lock().map_err(|error| {
+        self.memory.map.lock().map_err(|error| {
             let number = error.raw_os_error().unwrap_or(0);
             Error::Host("mlock", Errno::from_raw_os_error(number))
         })
@@ -166,24 +183,145 @@ impl Queues {
         Ok(Some(len))
     }
 
+    /// Copies a packet into transmit buffers and posts them: several where `more`, the flag of one
+    /// after which another follows, is not 0. False: not enough are free.
+    pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<bool, Put> {
+        let size = (self.tx.buffer as usize).max(1);
+        let count = content.len().div_ceil(size).max(1);
+        let number = u32::try_from(count).unwrap_or(u32::MAX);
+        if number > self.tx.count || (number > 1 && more == 0) {
+            let len = content.len();
+            let text = format!("a packet of {len} bytes does not fit into a buffer of {size}");
+            return Err(Put::Failed(Error::Invalid(text)));
+        }
+        if self.tx.north.room() < number {
+            return Ok(false);
+        }
+        // All of it is there before the device sees any of it.
+        for (index, at) in (0..content.len()).step_by(size).enumerate() {
+            let len = size.min(content.len() - at);
+            let place = self.tx.place_of(self.tx.posted + index as u64);
+            let copied = content.copy_to(at, len, (&self.memory, place));
+            copied.map_err(|missing| Put::Broken(missing.into()))?;
+        }
+        let (mut left, mut flags) = (content.len(), flags & !more);
+        for index in 1..=number {
+            let len = left.min(size);
+            let place = self.tx.place_of(self.tx.posted);
+            let goes_on = index < number;
+            let slot = self.tx.slot(self.tx.posted);
+            if let Some(place) = self.tx.more.get_mut(slot) {
+                *place = goes_on;
+            }
+            let all = flags | if goes_on { more } else { 0 };
+            let bytes = u32::try_from(len).unwrap_or(0);
+            let posted = self.tx.post_with(place, bytes, all);
+            posted.map_err(Put::Failed)?;
+            (left, flags) = (left - len, 0);
+        }
+        Ok(true)
+    }
+
+    /// Takes parts of the next received packet, until it is whole: true. Their buffers stay with
+    /// the caller until [`Lane::post_next`] has posted them again.
+    pub fn collect(&mut self, parts: &mut Parts, most: usize, more: u32) -> Result<bool, Error> {
+        while !parts.is_whole() {
+            let Some(returned) = self.rx.take()? else {
+                return Ok(false);
+            };
+            let place = Place {
+                ptr: returned.cookie,
+                len: returned.used,
+                flags: returned.flags,
+            };
+            let pushed = parts.push(place, most, more);
+            pushed.map_err(|why| Error::Protocol(why.to_string()))?;
+            let last = self.rx.stale == 1;
+            self.rx.stale = self.rx.stale.saturating_sub(1);
+            // The rest of it never comes: the device has ended amid this packet.
+            if last && !parts.is_whole() {
+                self.forget(parts)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Posts the buffers of a received packet again.
+    pub fn forget(&mut self, parts: &mut Parts) -> Result<(), Error> {
+        parts.clear();
+        while self.rx.post_next()? {}
+        Ok(())
+    }
+
+    /// Before another south attaches, and when all that came back was taken: a packet of which the
+    /// last one has given back a part and not all cannot be told from a new one, and is emptied.
+    pub fn mend(&mut self) {
+        let outstanding = self.tx.north.outstanding();
+        let first = self.tx.posted - u64::from(outstanding);
+        let (mut amid, mut number) = (self.tx.amid, 0);
+        while amid && number < outstanding {
+            let slot = self.tx.slot(first + u64::from(number));
+            amid = self.tx.more.get(slot).is_some_and(|more| *more);
+            self.tx.north.empty(number);
+            if let Some(more) = self.tx.more.get_mut(slot) {
+                *more = false;
+            }
+            number += 1;
+        }
+        self.tx.amid = false;
+    }
+
+    /// Another south has attached and passes nothing on yet: what came back is from the one before.
+    pub fn attached(&mut self, parts: &mut Parts) -> Result<(), Error> {
+        self.rx.stale = self.rx.north.returned();
+        if self.rx.stale == 0 && !parts.is_whole() {
+            self.forget(parts)?;
+        }
+        Ok(())
+    }
+
+    /// The memory, where packets lie.
+    pub fn memory(&self) -> &dyn MemoryContext {
+        &self.memory
+    }
+
     fn at(&self, offset: u64) -> *mut u8 {
         // SAFETY: offsets are those of `place`, within the mapping.
         unsafe {
-            self.map
+            self.memory
+                .map
                 .as_mut_ptr()
                 .add(usize::try_from(offset).unwrap_or(0))
         }
     }
 }
 
+/// Why a packet was not posted.
+#[derive(Debug)]
+pub enum Put {
+    /// It is in another client's memory, and that client has broken the protocol.
+    Broken(Culprit),
+    /// This client cannot.
+    Failed(Error),
+}
+
 impl Lane {
+    /// The descriptor of so many posted ones.
+    fn slot(&self, number: u64) -> usize {
+        usize::try_from(number % u64::from(self.count)).unwrap_or(0)
+    }
+
+    /// The buffer of so many posted ones.
+    fn place_of(&self, number: u64) -> u64 {
+        self.first + number % u64::from(self.count) * u64::from(self.buffer)
+    }
+
     /// The next free buffer.
     fn place(&self) -> Option<u64> {
         if self.north.room() == 0 {
             return None;
         }
-        let number = self.posted % u64::from(self.count);
-        Some(self.first + number * u64::from(self.buffer))
+        Some(self.place_of(self.posted))
     }
 
     fn post(&mut self, ptr: u64, len: u32) -> Result<(), Error> {
@@ -217,7 +355,17 @@ impl Lane {
 
     /// Takes the oldest buffer, if it came back.
     pub fn take(&mut self) -> Result<Option<Returned>, Error> {
-        self.north.take().map_err(Error::Breach)
+        let number = self.posted - u64::from(self.north.outstanding());
+        let returned = self.north.take().map_err(Error::Breach)?;
+        if returned.is_some() {
+            self.amid = self.more.get(self.slot(number)).is_some_and(|more| *more);
+        }
+        Ok(returned)
+    }
+
+    /// Whether more of its packet follows the last one that came back.
+    pub fn is_amid(&self) -> bool {
+        self.amid
     }
 
     /// Whether a buffer came back.
@@ -251,3 +399,7 @@ impl Lane {
         self.to_north.look();
     }
 }
+
+#[cfg(test)]
+#[path = "queues_tests.rs"]
+mod tests;

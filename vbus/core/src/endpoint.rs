@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The device's end of a queue: a ring, its signals, the client's memory, and notifications.
 
+use crate::content::{Content, Culprit, Parts};
 use crate::memory::{MemoryContext, Outside, Region};
 use paravane_vbus_shm::memory::Queue;
 use paravane_vbus_shm::signal::{Left, Side};
@@ -203,6 +204,32 @@ impl Endpoint {
         }
     }
 
+    /// As [`gather`](Endpoint::gather), but the packet stays where it lies, and all its descriptors
+    /// are [given back](Endpoint::give_back) together. `parts` must be the same in each call until
+    /// the packet is whole: true. With `more` 0 a packet has one descriptor.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn collect(&mut self, parts: &mut Parts, most: usize, more: u32) -> Result<bool, Broken> {
+        while !parts.is_whole() {
+            let Some(place) = self.south.take().map_err(Broken::Ring)? else {
+                // The rest of it will never come: the client has no descriptor left.
+                if parts.count() == self.south.count() {
+                    return Err(Broken::Parts);
+                }
+                return Ok(false);
+            };
+            parts.push(place, most, more)?;
+        }
+        Ok(true)
+    }
+
+    /// The client's memory.
+    #[must_use]
+    pub fn memory(&self) -> Arc<dyn MemoryContext> {
+        Arc::clone(&self.memory)
+    }
+
     /// The next descriptor of the client, whose buffer the device uses where it lies. It must be
     /// [returned](Endpoint::give_back). The device checks the address, and trusts neither the
     /// buffer's content nor that it stays.
@@ -258,17 +285,7 @@ impl Endpoint {
     /// # Errors
     /// The client broke the protocol.
     pub fn send(&mut self, packet: &[u8], flags: u32) -> Result<Sent, Broken> {
-        let Some(place) = self.south.take().map_err(Broken::Ring)? else {
-            return Ok(Sent::NoBuffer);
-        };
-        let fits = packet.len() <= place.len as usize;
-        if fits {
-            let written = self.memory.write(place.ptr, packet);
-            written.map_err(Broken::Memory)?;
-        }
-        let used = if fits { packet.len() } else { 0 };
-        self.fill(&place, used, flags);
-        Ok(if fits { Sent::Yes } else { Sent::TooLong })
+        self.scatter(packet, flags, 0)
     }
 
     /// As [`send`](Endpoint::send), for clients that take a packet in several buffers of one size:
@@ -277,46 +294,60 @@ impl Endpoint {
     /// # Errors
     /// The client broke the protocol.
     pub fn scatter(&mut self, packet: &[u8], flags: u32, more: u32) -> Result<Sent, Broken> {
-        let Some(first) = self.south.take().map_err(Broken::Ring)? else {
+        let put = self.put(&Content::of(packet), flags, more);
+        put.map_err(Culprit::broken)
+    }
+
+    /// Copies a packet into buffers of the client, some of it perhaps from another client's memory.
+    /// `more` is as for [`scatter`](Endpoint::scatter), or 0 for a client that takes a packet in
+    /// one buffer only.
+    ///
+    /// # Errors
+    /// One of the two broke the protocol. The other client's packet was [checked](Parts::check), or
+    /// this client may have got a part of it.
+    pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<Sent, Culprit> {
+        let ring = |breach| Culprit::Receiver(Broken::Ring(breach));
+        let parts = Culprit::Receiver(Broken::Parts);
+        let Some(first) = self.south.take().map_err(ring)? else {
             return Ok(Sent::NoBuffer);
         };
         let size = (first.len as usize).max(1);
-        let parts = packet.len().div_ceil(size).max(1);
-        let Ok(parts) = u32::try_from(parts) else {
-            return self.return_empty(&first);
+        let Ok(count) = u32::try_from(content.len().div_ceil(size).max(1)) else {
+            return Ok(self.return_empty(&first));
         };
         // Buffers of one client have one size.
-        if parts > 1 && !self.south.has(parts) {
-            if parts > self.south.count() {
-                return self.return_empty(&first);
-            }
-            self.wanted = parts;
+        if count > 1 && (more == 0 || count > self.south.count()) {
+            return Ok(self.return_empty(&first));
+        }
+        if count > 1 && !self.south.has(count) {
+            self.wanted = count;
             return Ok(Sent::NoBuffer);
         }
         self.wanted = 1;
-        let (mut left, mut flags) = (packet, flags & !more);
-        for number in 0..parts {
-            let Some(place) = self.south.take().map_err(Broken::Ring)? else {
-                return Err(Broken::Parts);
+        let (mut at, mut flags) = (0, flags & !more);
+        for number in 1..=count {
+            let Some(place) = self.south.take().map_err(ring)? else {
+                return Err(parts);
             };
-            let (part, rest) = left.split_at(left.len().min(place.len as usize));
-            let last = number + 1 == parts;
-            if last != rest.is_empty() {
-                return Err(Broken::Parts);
+            let left = content.len() - at;
+            let len = left.min(place.len as usize);
+            let last = number == count;
+            if last != (len == left) {
+                return Err(parts);
             }
-            self.memory.write(place.ptr, part).map_err(Broken::Memory)?;
-            let used = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            content.copy_to(at, len, (&*self.memory, place.ptr))?;
+            let used = u32::try_from(len).unwrap_or(u32::MAX);
             self.south
                 .fill(&place, used, if last { flags } else { flags | more });
-            (left, flags) = (rest, 0);
+            (at, flags) = (at + len, 0);
         }
-        self.count(packet.len());
+        self.count(content.len());
         Ok(Sent::Yes)
     }
 
-    fn return_empty(&mut self, place: &Place) -> Result<Sent, Broken> {
+    fn return_empty(&mut self, place: &Place) -> Sent {
         self.fill(place, 0, 0);
-        Ok(Sent::TooLong)
+        Sent::TooLong
     }
 
     /// Returns all posted buffers of the client empty, at most as many as there are descriptors.

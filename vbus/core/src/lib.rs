@@ -17,11 +17,13 @@ mod access;
 mod administration;
 mod client;
 mod configuration;
+mod content;
 mod device;
 pub mod devices;
 #[expect(unsafe_code, reason = "rings in memory that a connector has mapped")]
 mod endpoint;
 mod error;
+pub mod ethernet;
 mod events;
 mod memory;
 mod name;
@@ -31,11 +33,12 @@ pub use access::{Access, Credentials};
 pub use administration::{BusInfo, DeviceInfo, Vbus};
 pub use client::{Interface, MemberId};
 pub use configuration::{BusConfiguration, Configuration, DeviceConfiguration};
+pub use content::{Content, Culprit, Parts};
 pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
 pub use endpoint::{Broken, Endpoint, Notify, Sent, Statistics};
 pub use error::{Error, Kind};
 pub use events::Event;
-pub use memory::{MemoryContext, Outside, Region};
+pub use memory::{MemoryContext, Missing, Outside, Piece, Region, copy};
 pub use name::Name;
 pub use paravane_vbus_shm::south::Place;
 
@@ -67,6 +70,8 @@ pub mod limits {
     pub const CALL: usize = 1024;
     /// Bytes of a packet that a device copies.
     pub const PACKET: usize = 65_550;
+    /// Descriptors of a packet.
+    pub const PARTS: usize = 128;
     /// Bytes that a turn copies before it ends. Its last packet is copied whole.
     pub const TURN: usize = 1 << 20;
 }

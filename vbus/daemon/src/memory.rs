@@ -2,7 +2,7 @@
 //! A client's memory: a memfd that cannot shrink.
 
 use memmap2::{MmapOptions, MmapRaw};
-use paravane_vbus::{Error, Kind, MemoryContext, Outside, Region};
+use paravane_vbus::{Error, Kind, MemoryContext, Outside, Piece, Region};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -96,5 +96,10 @@ impl MemoryContext for Memory {
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
         Ok(())
+    }
+    fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
+        let start = NonNull::new(self.place(ptr, len).ok()?)?;
+        // SAFETY: `place` has checked the range; the mapping is as `Region` says.
+        Some(unsafe { Piece::new(start, len) })
     }
 }

@@ -196,6 +196,26 @@ impl<'a, P: AsMut<[Posted]> + AsRef<[Posted]>> North<'a, P> {
         Ok(Some(returned))
     }
 
+    /// Number of buffers that came back and were not taken. It may grow at any time.
+    #[must_use]
+    pub fn returned(&self) -> u32 {
+        let mut index = self.head;
+        while index != self.tail && self.ring.mine(index, NORTH) == Ok(true) {
+            index = index.wrapping_add(1);
+        }
+        index.wrapping_sub(self.head)
+    }
+
+    /// Transmit: makes a packet that has not come back one without bytes and flags: the one after
+    /// so many others. Only while the ring has no south, which may have read it before.
+    pub fn empty(&mut self, number: u32) {
+        if self.role == Role::Transmit && number < self.outstanding() {
+            let (_, descriptor) = self.ring.at(self.head.wrapping_add(number));
+            descriptor.len.store(0, Ordering::Relaxed);
+            descriptor.flags.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether [`North::take`] has something to return: a cheap look at one word.
     #[must_use]
     pub fn ready(&self) -> bool {

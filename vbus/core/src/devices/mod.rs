@@ -141,6 +141,11 @@ impl Turn {
         self.packets > 0 && self.bytes > 0
     }
 
+    /// A packet was looked at, whatever becomes of it.
+    fn looked(&mut self) {
+        self.packets = self.packets.saturating_sub(1);
+    }
+
     /// A packet of this length was copied.
     fn copied(&mut self, len: usize) {
         self.packets = self.packets.saturating_sub(1);

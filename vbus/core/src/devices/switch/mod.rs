@@ -7,22 +7,29 @@
 //! dropped, as is one for an address that no port has. If a receiver has posted no buffer, the
 //! frame is dropped; with the attribute `lossless` its sender waits for a buffer instead.
 //!
-//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP` (no capability
-//! yet), `FLUSHRX`; and `MACSET`, by which a client that comes back asks for the address that it
-//! had.
+//! A frame is copied once, from its sender's memory to the receiver's. Each port agrees on
+//! capabilities for itself. A checksum that the receiver would not complete is completed here, and
+//! a long TCP segment that it would not take is cut: there the sender pays the time.
+//!
+//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`; and
+//! `MACSET`, by which a client that comes back asks for the address that it had.
 
-use super::{BOTH, Port, Totals, Turn, flag};
+mod port;
+
+use self::port::{Dropped, Finished, SwitchPort};
+use super::{BOTH, Totals, Turn, flag};
+use crate::content::Culprit;
 use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
+use crate::ethernet::{Form, Frame, Unfinished, Way, cap, more};
 use crate::limits;
+use crate::memory::{MemoryContext, Outside};
 use crate::name::Name;
 use std::collections::BTreeMap;
 
 /// Largest number of ports.
 const PORTS: usize = 64;
-/// Bytes of the two addresses and the type at the beginning of a frame.
-const HEADER: usize = 14;
 
 /// The calls of venet.
 mod call {
@@ -55,28 +62,11 @@ impl Class for SwitchClass {
             ports: BTreeMap::new(),
             totals: Totals::default(),
             lossless: false,
+            offload: true,
             dropped: Dropped::default(),
+            finished: Finished::default(),
         })
     }
-}
-
-#[derive(Debug)]
-struct SwitchPort {
-    port: Port,
-    mac: Mac,
-    /// The client has asked for its address, or been told it.
-    settled: bool,
-    up: bool,
-    /// The port whose buffers the held frame waits for.
-    waits_for: Option<ConnectionId>,
-}
-
-#[derive(Debug, Default)]
-struct Dropped {
-    no_buffer: u64,
-    unknown: u64,
-    source: u64,
-    malformed: u64,
 }
 
 /// The device.
@@ -86,14 +76,33 @@ pub struct Switch {
     ports: BTreeMap<ConnectionId, SwitchPort>,
     totals: Totals,
     lossless: bool,
+    /// Whether the switch agrees on capabilities, from now on.
+    offload: bool,
     dropped: Dropped,
+    finished: Finished,
 }
 
-/// What became of one frame.
+/// What became of one frame, or of a segment of it.
 enum Step {
     Done,
     /// There is no frame, or no buffer for the one that is held.
     Waits,
+}
+
+/// Where a frame is now.
+enum Next {
+    /// It was delivered, or dropped.
+    Gone,
+    /// Further segments are to be cut off.
+    More,
+    /// It waits for buffers of this port.
+    For(ConnectionId),
+}
+
+impl From<Outside> for Culprit {
+    fn from(outside: Outside) -> Self {
+        Culprit::Sender(Broken::Memory(outside))
+    }
 }
 
 impl Switch {
@@ -142,54 +151,73 @@ impl Switch {
         port.ok_or_else(|| Error::not_found("connection", "of this number"))
     }
 
-    /// Moves one frame of a port.
+    /// Moves one frame of a port, or one segment of it.
     fn step(
         &mut self,
         id: ConnectionId,
         turn: &mut Turn,
         broken: &mut Vec<(ConnectionId, Broken)>,
     ) -> Result<Step, Broken> {
-        let Some(from) = self.ports.get_mut(&id) else {
+        let Some(from) = self.ports.get_mut(&id).filter(|port| port.up) else {
             return Ok(Step::Waits);
         };
-        if !from.up || !from.port.take(limits::PACKET)? {
+        let Some(tx) = &mut from.port.tx else {
             return Ok(Step::Waits);
+        };
+        let memory = tx.memory();
+        if from.frame.form().is_none() {
+            let parts = &mut from.frame.parts;
+            if !tx.collect(parts, limits::PACKET, more(from.caps))? {
+                return Ok(Step::Waits);
+            }
+            let read = from.frame.read(&*memory, Unfinished::sent(from.caps));
+            read.map_err(Broken::Memory)?;
         }
         let mac = from.mac;
         // The frame leaves the port while it is delivered to others.
-        let frame = std::mem::take(&mut from.port.buffer);
-        let flags = from.port.held.unwrap_or(0);
-        turn.copied(frame.len());
-        let waits = self.deliver((id, mac), &frame, flags, turn, broken);
-        if let Some(from) = self.ports.get_mut(&id) {
-            from.port.buffer = frame;
-            from.waits_for = waits;
-            if waits.is_some() {
+        let mut frame = std::mem::take(&mut from.frame);
+        let next = self.deliver((id, mac), &mut frame, &*memory, turn, broken);
+        let Some(from) = self.ports.get_mut(&id) else {
+            return Ok(Step::Waits);
+        };
+        from.frame = frame;
+        from.waits_for = None;
+        match next? {
+            Next::Gone => from.forget_frame(),
+            Next::More => {}
+            Next::For(other) => {
+                from.waits_for = Some(other);
                 return Ok(Step::Waits);
             }
-            from.port.done();
         }
         Ok(Step::Done)
     }
 
-    /// Delivers a frame. Returns the port that it must wait for.
+    /// Delivers a frame, or a segment of it. Only its sender's breach is an error.
     fn deliver(
         &mut self,
         (from, mac): (ConnectionId, Mac),
-        frame: &[u8],
-        flags: u32,
+        frame: &mut Frame,
+        memory: &dyn MemoryContext,
         turn: &mut Turn,
         broken: &mut Vec<(ConnectionId, Broken)>,
-    ) -> Option<ConnectionId> {
-        let Some((to, source)) = frame.get(..HEADER).map(|h| (&h[..6], &h[6..12])) else {
+    ) -> Result<Next, Broken> {
+        // Its headers were looked at.
+        turn.looked();
+        let Some((to, source)) = frame.addresses() else {
             self.dropped.malformed += 1;
-            return None;
+            return Ok(Next::Gone);
         };
         if source != mac {
             self.dropped.source += 1;
-            return None;
+            return Ok(Next::Gone);
         }
         let to_all = to[0] & 1 != 0;
+        if to_all && matches!(frame.form(), Some(Form::Long(_))) {
+            // TCP has one receiver. A copy of each segment for each port would have no bound.
+            self.dropped.malformed += 1;
+            return Ok(Next::Gone);
+        }
         let mut known = to_all;
         for (&id, port) in &mut self.ports {
             if id == from || !port.up || !(to_all || to == port.mac) {
@@ -199,22 +227,44 @@ impl Switch {
             let Some(rx) = &mut port.port.rx else {
                 continue;
             };
-            match rx.send(frame, flags) {
-                Ok(Sent::Yes) => {
+            let takes = Unfinished::received(port.caps);
+            let mut copied = 0;
+            let passed = frame.pass(memory, takes, |content, flags| {
+                copied = content.len();
+                rx.put(content, flags, more(port.caps))
+            });
+            let passed = match passed {
+                Ok(passed) => passed,
+                Err(Culprit::Sender(error)) => return Err(error),
+                Err(Culprit::Receiver(error)) => {
+                    broken.push((id, error));
+                    continue;
+                }
+            };
+            match passed.sent {
+                Sent::Yes => {
                     // One of several copies.
-                    turn.copied(frame.len());
+                    turn.copied(copied);
                     rx.signal();
+                    match passed.way {
+                        Way::Whole => {}
+                        Way::Summed => self.finished.checksums += 1,
+                        Way::Cut => self.finished.segments += 1,
+                    }
+                    if passed.more {
+                        return Ok(Next::More);
+                    }
                 }
                 // A frame for all waits for nobody.
-                Ok(Sent::NoBuffer) if self.lossless && !to_all => return Some(id),
-                Ok(Sent::NoBuffer | Sent::TooLong) => self.dropped.no_buffer += 1,
-                Err(error) => broken.push((id, error)),
+                Sent::NoBuffer if self.lossless && !to_all => return Ok(Next::For(id)),
+                // With it go the segments that it has left.
+                Sent::NoBuffer | Sent::TooLong => self.dropped.no_buffer += 1,
             }
         }
         if !known {
             self.dropped.unknown += 1;
         }
-        None
+        Ok(Next::Gone)
     }
 
     /// The queue whose buffers a port waits for.
@@ -240,11 +290,13 @@ impl Device for Switch {
     fn attributes(&self) -> Vec<Attribute> {
         let ports = self.ports.values().map(|port| &port.port);
         let mut all = self.totals.attributes(ports);
-        all.push(Attribute {
-            name: "lossless".to_string(),
-            value: u8::from(self.lossless).to_string(),
-            writable: true,
-        });
+        for (name, value) in [("lossless", self.lossless), ("offload", self.offload)] {
+            all.push(Attribute {
+                name: name.to_string(),
+                value: u8::from(value).to_string(),
+                writable: true,
+            });
+        }
         let Dropped {
             no_buffer,
             unknown,
@@ -257,6 +309,8 @@ impl Device for Switch {
                 ("dropped-unknown", unknown),
                 ("dropped-source", source),
                 ("dropped-malformed", malformed),
+                ("made-checksums", self.finished.checksums),
+                ("made-segments", self.finished.segments),
             ]
             .map(|(name, value)| Attribute::figure(name, value)),
         );
@@ -266,6 +320,7 @@ impl Device for Switch {
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         match name {
             "lossless" => self.lossless = flag(name, value)?,
+            "offload" => self.offload = flag(name, value)?,
             _ => return Err(no_attribute(name)),
         }
         Ok(())
@@ -278,14 +333,7 @@ impl Device for Switch {
     fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
         let mac = self.free_mac().filter(|_| self.ports.len() < PORTS);
         let mac = mac.ok_or_else(|| Error::limit("ports of a switch", PORTS))?;
-        let port = SwitchPort {
-            port: Port::default(),
-            mac,
-            settled: false,
-            up: false,
-            waits_for: None,
-        };
-        self.ports.insert(id, port);
+        self.ports.insert(id, SwitchPort::new(mac));
         Ok(())
     }
 
@@ -305,6 +353,7 @@ impl Device for Switch {
         if call == call::MACSET {
             return self.set_mac(id, argument);
         }
+        let has = if self.offload { cap::ALL } else { 0 };
         let port = self.port(id)?;
         match call {
             call::LINKUP if port.up => Err(Error::new(Kind::Exists, "the link is up already")),
@@ -330,10 +379,12 @@ impl Device for Switch {
                 Kind::Busy,
                 "capabilities are negotiated while the link is down",
             )),
-            // A group and its bits: the switch has none of them.
             call::NEGCAP if argument.len() == 8 => {
-                let group = [argument[0], argument[1], argument[2], argument[3]];
-                put(result, &[group, [0; 4]].concat())
+                let word = |at: usize| argument.get(at..).and_then(<[u8]>::first_chunk);
+                let [group, wanted] =
+                    [0, 4].map(|at| u32::from_le_bytes(*word(at).unwrap_or(&[0; 4])));
+                let agreed = port.agree(group, wanted & has);
+                put(result, &[group, agreed].map(u32::to_le_bytes).concat())
             }
             call::FLUSHRX => {
                 let Some(rx) = &mut port.port.rx else {

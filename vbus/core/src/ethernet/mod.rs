@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ethernet frames with something unfinished in them: checksums to be completed, TCP segments that
+//! are longer than the MTU. A device that passes frames on between clients, of which each has
+//! agreed on something else, finishes them for those that cannot.
+
+mod frame;
+mod segment;
+
+pub use frame::{Form, Frame, HEAD, Passed, Way};
+
+use paravane_vbus_shm::layout;
+
+/// A number of the table as one of 32 bits.
+const fn word(value: u64) -> u32 {
+    assert!(value <= 0xffff_ffff);
+    #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
+    {
+        value as u32
+    }
+}
+
+/// Capability bits of group 0.
+pub mod cap {
+    use super::{layout, word};
+
+    /// A frame may take several descriptors.
+    pub const CHAIN: u32 = word(layout::VBUS_ETHERNET_CAP_CHAIN);
+    /// Checksums may be incomplete.
+    pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CAP_CSUM);
+    /// The client sends long TCP segments over IPv4.
+    pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
+    /// It takes them.
+    pub const RX_TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO4);
+    /// All of them.
+    pub const ALL: u32 = CHAIN | CSUM | TSO4 | RX_TSO4;
+}
+
+/// Flags of descriptors.
+pub mod flag {
+    use super::{layout, word};
+
+    /// The frame goes on in the next descriptor.
+    pub const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
+    /// A checksum is to be completed.
+    pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
+    /// A long TCP segment.
+    pub const TSO4: u32 = word(layout::VBUS_ETHERNET_TSO4);
+
+    const OFFSET: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
+    const START: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
+    const SIZE: u32 = word(layout::VBUS_ETHERNET_SIZE_SHIFT);
+
+    /// Where the checksum begins to count, and where it is.
+    pub(super) fn checksum(flags: u32) -> (usize, usize) {
+        let start = (flags >> START & 0xff) as usize;
+        (start, start + (flags >> OFFSET & 0xf) as usize * 2)
+    }
+
+    /// Bytes of each segment.
+    pub(super) fn size(flags: u32) -> usize {
+        (flags >> SIZE) as usize
+    }
+
+    /// Of the flags only those of a checksum.
+    pub(super) fn short(flags: u32) -> u32 {
+        flags & (CSUM | 0xf << OFFSET | 0xff << START)
+    }
+
+    /// Of the flags only those of a long segment.
+    pub(super) fn long(flags: u32) -> u32 {
+        short(flags) | flags & (TSO4 | u32::MAX << SIZE)
+    }
+}
+
+/// The flag of a descriptor after which another one of the frame follows, for a client with these
+/// capabilities; 0: a frame has one.
+#[must_use]
+pub fn more(caps: u32) -> u32 {
+    if caps & cap::CHAIN == 0 {
+        0
+    } else {
+        flag::MORE
+    }
+}
+
+/// What may be unfinished in frames of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// A checksum is incomplete.
+    pub checksum: bool,
+    /// A TCP segment over IPv4 is as long as several. Not without the first.
+    pub long: bool,
+}
+
+impl Unfinished {
+    /// In frames that a client with these capabilities sends.
+    #[must_use]
+    pub fn sent(caps: u32) -> Self {
+        Unfinished::by(caps, cap::CSUM | cap::TSO4)
+    }
+
+    /// In frames that it takes.
+    #[must_use]
+    pub fn received(caps: u32) -> Self {
+        Unfinished::by(caps, cap::CHAIN | cap::CSUM | cap::RX_TSO4)
+    }
+
+    fn by(caps: u32, long: u32) -> Self {
+        Unfinished {
+            checksum: caps & cap::CSUM != 0,
+            long: caps & long == long,
+        }
+    }
+}

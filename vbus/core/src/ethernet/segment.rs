@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TCP over IPv4: cuts a long segment into short ones. Internet checksums.
+
+/// `FIN` and `PSH`: of the last segment only.
+const LAST: u8 = 0x09;
+/// `CWR`: of the first segment only.
+const FIRST: u8 = 0x80;
+/// Where the checksum of TCP is.
+const CHECKSUM: usize = 16;
+
+/// A TCP segment over IPv4 whose headers were checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// Where the header of IP begins, and that of TCP.
+    ip: usize,
+    tcp: usize,
+    /// Bytes of all headers, of the payload, and of the payload of each short segment.
+    headers: usize,
+    payload: usize,
+    size: usize,
+}
+
+impl Tcp {
+    /// Reads the headers of a frame of `len` bytes. `None`: it is no TCP segment over IPv4 that can
+    /// be cut into segments of `size` bytes.
+    pub fn read(head: &[u8], len: usize, size: usize) -> Option<Self> {
+        // One tag of a VLAN may be in between.
+        let ip = match half(head, 12)? {
+            0x8100 | 0x88a8 => 18,
+            _ => 14,
+        };
+        let version = *head.get(ip)?;
+        let tcp = ip + usize::from(version & 0xf) * 4;
+        let headers = tcp + usize::from(*head.get(tcp + 12)? >> 4) * 4;
+        let sound = half(head, ip - 2)? == 0x0800
+            && version >> 4 == 4
+            && tcp >= ip + 20
+            && head.get(ip + 9) == Some(&6)
+            // No fragment.
+            && half(head, ip + 6)? & 0x3fff == 0
+            && usize::from(half(head, ip + 2)?) + ip == len
+            && headers >= tcp + 20
+            && headers <= len.min(head.len())
+            && size > 0;
+        sound.then(|| Tcp {
+            ip,
+            tcp,
+            headers,
+            payload: len - headers,
+            size,
+        })
+    }
+
+    /// Bytes of all headers.
+    pub fn headers(&self) -> usize {
+        self.headers
+    }
+
+    /// Where TCP begins, and where its checksum is.
+    pub fn places(&self) -> (usize, usize) {
+        (self.tcp, self.tcp + CHECKSUM)
+    }
+
+    /// The payload of the segment after so many bytes: where it begins, its length, and whether
+    /// another one follows.
+    pub fn payload(&self, done: usize) -> (usize, usize, bool) {
+        let first = done.min(self.payload);
+        let len = self.size.min(self.payload - first);
+        (first, len, first + len < self.payload)
+    }
+
+    /// Makes headers of the long segment those of a short one: its payload begins at `first` and
+    /// has `len` bytes. The checksum is that of the pseudo header.
+    pub fn finish(&self, headers: &mut [u8], first: usize, len: usize) {
+        let Tcp { ip, tcp, .. } = *self;
+        let number = u16::try_from(first / self.size).unwrap_or(0);
+        let total = u16::try_from(self.headers - ip + len).unwrap_or(0);
+        put(headers, ip + 2, total);
+        let id = half(headers, ip + 4).unwrap_or(0);
+        put(headers, ip + 4, id.wrapping_add(number));
+        put(headers, ip + 10, 0);
+        let header = !fold(sum(headers.get(ip..tcp).unwrap_or_default()));
+        put(headers, ip + 10, header);
+        if let Some(place) = headers.get_mut(tcp + 4..).and_then(<[u8]>::first_chunk_mut) {
+            let offset = u32::try_from(first).unwrap_or(0);
+            *place = u32::from_be_bytes(*place)
+                .wrapping_add(offset)
+                .to_be_bytes();
+        }
+        if let Some(flags) = headers.get_mut(tcp + 13) {
+            if first > 0 {
+                *flags &= !FIRST;
+            }
+            if first + len < self.payload {
+                *flags &= !LAST;
+            }
+        }
+        // Addresses, protocol, and length of TCP.
+        let addresses = sum(headers.get(ip + 12..ip + 20).unwrap_or_default());
+        let length = (self.headers - tcp + len) as u64;
+        put(headers, tcp + CHECKSUM, fold(addresses + 6 + length));
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let place = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*place))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(place) = bytes.get_mut(at..at + 2) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// The sum of words of 16 bits. At most some gigabytes.
+fn sum(bytes: &[u8]) -> u64 {
+    // Two words at once: the upper ones are added when it is folded.
+    let (fours, rest) = bytes.as_chunks::<4>();
+    let fours = fours
+        .iter()
+        .map(|&four| u64::from(u32::from_be_bytes(four)));
+    let mut last = [0; 4];
+    for (to, from) in last.iter_mut().zip(rest) {
+        *to = *from;
+    }
+    fours.sum::<u64>() + u64::from(u32::from_be_bytes(last))
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap_or(0)
+}
+
+/// Completes the checksum at `at`, which has the sum of the pseudo header, with all bytes from
+/// `start` on.
+pub fn complete(bytes: &mut [u8], start: usize, at: usize) {
+    let sum = !fold(sum(bytes.get(start..).unwrap_or_default()));
+    // 0 would mean that there is none.
+    put(bytes, at, if sum == 0 { 0xffff } else { sum });
+}
