@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A card on the bus of a vbusd. The monitor is the client; its memory, not the guest's, is what
-//! vbusd maps, and each frame is copied between the two.
+//! vbusd maps, and each frame is copied between the two, once.
+//!
+//! The monitor agrees with the device on what may be unfinished in frames, and the guest with the
+//! card. Where the two differ, the card finishes frames.
 //!
 //! Where vbusd ends, the guest's frames wait in its queue until the monitor has joined again. Where
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
-use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
+use crate::card::{Called, Port, Properties, QUEUES, TYPE};
 use crate::host;
 use crate::join::Joiner;
 use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
 use paravane_devices::Waker;
-use paravane_vbus::{Attribute, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work};
-use paravane_vbus_client::{Client, Error as ClientError, Options};
+use paravane_vbus::ethernet::{Frame, Unfinished, cap, flag};
+use paravane_vbus::{
+    Attribute, Broken, ConnectionId, Content, Culprit, Device, Endpoint, Error, Outside, QueueKind,
+    Round, Sent, Work,
+};
+use paravane_vbus_client::{Client, Error as ClientError, Options, Put};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Descriptors of each of the monitor's queues.
 const COUNT: u32 = 256;
-/// Bytes of each of its buffers: a frame of the largest MTU.
+/// Bytes of each of its buffers: a frame of the largest MTU. A long TCP segment takes several.
 const BUFFER: usize = 9216;
 /// The MTU at first, and the largest.
 const MTU: u16 = 1500;
@@ -32,9 +39,50 @@ pub struct Far {
     place: Place<Client>,
     /// The bus takes no more frames now.
     full: bool,
-    /// A frame of the bus for which the guest has no buffer: its length.
-    waiting: Option<usize>,
-    buffer: Vec<u8>,
+    /// A frame of the bus for which the guest has no buffer, in the client's memory.
+    waiting: Frame,
+}
+
+impl From<Outside> for Trouble {
+    fn from(outside: Outside) -> Self {
+        // The client's own memory has all of its frames, so it is the guest's.
+        Trouble::Guest(Broken::Memory(outside))
+    }
+}
+
+/// A frame that no wire takes: longer than those of the largest MTU, and no TCP segment that is cut
+/// where it must be.
+fn is_too_long(frame: &Content<'_>, flags: u32) -> bool {
+    frame.len() > BUFFER && flags & flag::TSO4 == 0
+}
+
+/// Posts a frame of the guest.
+fn post(client: &mut Client, frame: &Content<'_>, flags: u32) -> Result<Sent, Trouble> {
+    if is_too_long(frame, flags) {
+        return Ok(Sent::TooLong);
+    }
+    match client.put(frame, flags) {
+        Ok(true) => Ok(Sent::Yes),
+        Ok(false) => Ok(Sent::NoBuffer),
+        Err(Put::Broken(culprit)) => Err(Trouble::Guest(culprit.broken())),
+        Err(Put::Failed(why)) => Err(Trouble::Bus(why)),
+    }
+}
+
+/// Gives the guest a frame of the bus.
+fn give(port: &mut Port, frame: &Content<'_>, flags: u32) -> Result<Sent, Trouble> {
+    if is_too_long(frame, flags) {
+        return Ok(Sent::TooLong);
+    }
+    match port.put(frame, flags) {
+        Ok(true) => Ok(Sent::Yes),
+        Ok(false) => Ok(Sent::NoBuffer),
+        Err(Culprit::Receiver(broken)) => Err(Trouble::Guest(broken)),
+        Err(Culprit::Sender(broken)) => {
+            let text = format!("a frame is not in the client's memory: {broken}");
+            Err(Trouble::Bus(ClientError::Protocol(text)))
+        }
+    }
 }
 
 impl Far {
@@ -43,13 +91,14 @@ impl Far {
     /// # Errors
     /// vbusd cannot be reached or refuses, or the device is no network.
     pub fn join(socket: &Path, bus: &str, device: &str) -> Result<Self, ClientError> {
-        let client = Client::connect(Options {
+        let options = Options {
             socket: socket.to_path_buf(),
             bus: bus.to_string(),
             device: device.to_string(),
             count: COUNT,
             buffer: u32::try_from(BUFFER).unwrap_or(u32::MAX),
-        })?;
+        };
+        let client = Client::connect_with(options, cap::ALL)?;
         let found = &client.interface().interface;
         let Some(mac) = client.mac().filter(|_| found == TYPE) else {
             return Err(ClientError::Invalid(format!(
@@ -62,12 +111,11 @@ impl Far {
                 mac,
                 mtu: MTU,
                 mtu_max: MTU_MAX,
-                caps: cap::CHAIN,
+                caps: cap::CHAIN | client.capabilities(),
             },
             place: Place::new(client),
             full: false,
-            waiting: None,
-            buffer: vec![0; BUFFER],
+            waiting: Frame::default(),
         })
     }
 
@@ -91,7 +139,8 @@ impl Far {
 
     /// The connection has ended.
     fn lose(&mut self, why: &ClientError) {
-        (self.waiting, self.full) = (None, false);
+        self.waiting.clear();
+        self.full = false;
         self.place.lose(why);
     }
 
@@ -103,40 +152,84 @@ impl Far {
         let Some(client) = &mut self.place.client else {
             return Ok((false, false));
         };
-        let (mut sent, mut received) = (0, 0);
-        self.full = false;
-        while sent < budget {
-            let Some(frame) = self.port.take()? else {
-                break;
-            };
-            // One that is too long is dropped, as on a wire.
-            if frame.len() <= BUFFER && !client.post(&frame)? {
-                self.full = true;
-                self.port.keep(frame);
-                break;
-            }
-            self.port.passed(frame);
-            sent += 1;
-        }
-        if sent > 0 {
-            client.flush();
-        }
-        while received < budget {
-            if self.waiting.is_none() {
-                let length = client.receive(&mut self.buffer)?;
-                self.waiting = length.filter(|&length| length <= BUFFER);
-            }
-            let Some(frame) = self.waiting.and_then(|length| self.buffer.get(..length)) else {
-                break;
-            };
-            if !self.port.give(frame, 0)? {
-                break;
-            }
-            self.waiting = None;
-            received += 1;
-        }
+        let sent = transmit(&mut self.port, client, budget, &mut self.full)?;
+        let received = receive(&mut self.port, client, &mut self.waiting, budget)?;
         Ok((sent + received > 0, sent == budget || received == budget))
     }
+}
+
+/// Posts frames of the guest. Returns how many, and in `full` whether the bus takes no more now.
+fn transmit(
+    port: &mut Port,
+    client: &mut Client,
+    budget: u32,
+    full: &mut bool,
+) -> Result<u32, Trouble> {
+    let takes = Unfinished::sent(client.capabilities());
+    let (mut sent, mut result) = (0, Ok(()));
+    *full = false;
+    while sent < budget {
+        let Some(mut lying) = port.take_lying()? else {
+            break;
+        };
+        let memory = lying.memory.clone();
+        let passed = lying
+            .frame
+            .pass(&*memory, takes, |frame, flags| post(client, frame, flags));
+        match passed {
+            Ok(passed) if passed.sent == Sent::NoBuffer => {
+                *full = true;
+                port.keep_lying(lying);
+                break;
+            }
+            Ok(passed) if passed.more => port.keep_lying(lying),
+            // One that is too long, or makes no sense, is dropped.
+            Ok(_) => port.passed_lying(lying),
+            Err(why) => {
+                port.keep_lying(lying);
+                result = Err(why);
+                break;
+            }
+        }
+        sent += 1;
+    }
+    if sent > 0 {
+        client.flush();
+    }
+    result.map(|()| sent)
+}
+
+/// Gives the guest frames of the bus. Returns how many.
+fn receive(
+    port: &mut Port,
+    client: &mut Client,
+    waiting: &mut Frame,
+    budget: u32,
+) -> Result<u32, Trouble> {
+    let takes = Unfinished::received(port.caps);
+    let mut received = 0;
+    while received < budget {
+        if waiting.form().is_none() {
+            if !client.collect()? {
+                break;
+            }
+            waiting.parts.clone_from(client.parts());
+            // What the device says of a frame is checked, as what a client says is.
+            waiting.read(client.memory(), Unfinished::received(client.capabilities()))?;
+        }
+        let passed = waiting.pass(client.memory(), takes, |frame, flags| {
+            give(port, frame, flags)
+        })?;
+        if passed.sent == Sent::NoBuffer {
+            break;
+        }
+        if !passed.more {
+            waiting.clear();
+            client.release()?;
+        }
+        received += 1;
+    }
+    Ok(received)
 }
 
 impl Device for Far {
@@ -160,7 +253,8 @@ impl Device for Far {
 
     fn disconnect(&mut self, id: ConnectionId) {
         self.port.disconnect(id);
-        self.waiting = None;
+        // The frame remains the client's next one, and is lost with those that follow.
+        self.waiting.clear();
     }
 
     fn call(
@@ -203,7 +297,7 @@ impl Device for Far {
             return false;
         };
         // Frames of the bus wait for buffers of the guest, which notifies when it has some.
-        let more = self.waiting.is_none() && !client.rest(self.full);
+        let more = self.waiting.form().is_none() && !client.rest(self.full);
         if more | self.port.rest(self.full) {
             return true;
         }

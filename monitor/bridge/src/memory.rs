@@ -3,7 +3,7 @@
 
 use crate::planted::{self, Fault};
 use paravane_devices::Memory;
-use paravane_vbus::{MemoryContext, Outside, Region};
+use paravane_vbus::{MemoryContext, Outside, Piece, Region};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vm_memory::{Bytes, GuestAddress, GuestMemory};
@@ -36,6 +36,17 @@ impl MemoryContext for Guest {
         self.0
             .write_slice(from, GuestAddress(ptr))
             .map_err(|_| outside)
+    }
+
+    fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
+        if planted::is(Fault::WrongByte) {
+            return None;
+        }
+        let slice = self.0.get_slice(GuestAddress(ptr), len).ok()?;
+        let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
+        // SAFETY: the slice is in a mapping of guest memory, which lives as long as `self`. A guest
+        // cannot unmap or shrink it.
+        Some(unsafe { Piece::new(start, slice.len()) })
     }
 }
 

@@ -6,46 +6,20 @@ use crate::alarm::Alarm;
 use crate::flow::Flows;
 use crate::host::Waker;
 use crate::pair::Pair;
-use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, QueueKind, Sent, limits};
+use crate::queues::{ALL, EVENTS, PAIRS, transmits};
+use paravane_vbus::{
+    Broken, ConnectionId, Content, Culprit, Endpoint, Error, Kind, QueueKind, Sent, limits,
+};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::layout;
 use tracing::warn;
 
-pub use crate::pair::STALL;
+pub use crate::pair::{Lying, STALL};
+pub use crate::queues::QUEUES;
+pub use paravane_vbus::ethernet::cap;
 
 /// The interface's type.
 pub const TYPE: &str = "virtual-ethernet";
-
-/// Most pairs of queues.
-const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS_MAX);
-/// The event queue. Pairs have the queues around it.
-const EVENTS: u32 = word(layout::VBUS_ETHERNET_EVENTS);
-const ALL: u32 = 2 * PAIRS + 1;
-// A bit for each.
-const _: () = assert!(ALL <= 32);
-
-/// Whether the guest sends by a queue of this number: 1, and the even ones after the event queue.
-const fn transmits(queue: u32) -> bool {
-    queue == 1 || (queue > EVENTS && queue.is_multiple_of(2))
-}
-
-/// The queues of every card.
-pub const QUEUES: &[QueueKind] = &{
-    let mut all = [QueueKind {
-        number: 0,
-        role: Role::Receive,
-    }; ALL as usize];
-    let mut number = 0;
-    while number < ALL {
-        let kind = &mut all[number as usize];
-        kind.number = number;
-        if transmits(number) {
-            kind.role = Role::Transmit;
-        }
-        number += 1;
-    }
-    all
-};
 
 /// A number of the table as one of 32 bits.
 ///
@@ -58,20 +32,6 @@ pub const fn word(value: u64) -> u32 {
     {
         value as u32
     }
-}
-
-/// Capabilities, and flags of descriptors.
-pub mod cap {
-    use super::{layout, word};
-
-    /// A frame may take several descriptors.
-    pub const CHAIN: u32 = word(layout::VBUS_ETHERNET_CAP_CHAIN);
-    /// Flags say of a checksum whether it is to be completed, or was verified.
-    pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CAP_CSUM);
-    /// The guest's TCP segments over IPv4 may be longer than the MTU.
-    pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
-    /// Those for the guest, too.
-    pub const RX_TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO4);
 }
 
 /// The group of events, and its capability.
@@ -343,32 +303,42 @@ impl Port {
         }
     }
 
-    fn chained(&self) -> bool {
-        self.caps & cap::CHAIN != 0
-    }
-
     /// Takes the next frame of the guest out of the card, until it is [passed](Port::passed) on or
     /// [kept](Port::keep). The pairs take turns.
     ///
     /// # Errors
     /// The guest broke a rule of its queues.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        self.turn(Pair::take, |frame| frame)
+    }
+
+    /// The same, and leaves it in the guest's memory, until it is [passed](Port::passed_lying) on
+    /// or [kept](Port::keep_lying). A card takes all frames in one of the two ways.
+    pub fn take_lying(&mut self) -> Result<Option<Lying>, Broken> {
+        self.turn(Pair::take_lying, |lying| lying.frame.head())
+    }
+
+    fn turn<T>(
+        &mut self,
+        take: impl Fn(&mut Pair, u32) -> Result<Option<T>, Broken>,
+        head: impl Fn(&T) -> &[u8],
+    ) -> Result<Option<T>, Broken> {
         if !self.up {
             return Ok(None);
         }
-        let (chained, many) = (self.chained(), self.pairs.len());
+        let many = self.pairs.len();
         let kept = self.pairs.get(self.taken).is_some_and(Pair::holds);
         let first = self.taken + usize::from(!kept);
         for number in (first..first + many).map(|number| number % many) {
             let Some(pair) = self.pairs.get_mut(number) else {
                 break;
             };
-            let Some(frame) = pair.take(chained)? else {
+            let Some(frame) = take(pair, self.caps)? else {
                 continue;
             };
             self.taken = number;
             if many > 1 {
-                self.flows.sent(&frame, number);
+                self.flows.sent(head(&frame), number);
             }
             return Ok(Some(frame));
         }
@@ -400,19 +370,39 @@ impl Port {
         }
     }
 
+    /// The frame of [`Port::take_lying`] waits for another time.
+    pub fn keep_lying(&mut self, lying: Lying) {
+        if let Some(pair) = self.current() {
+            pair.keep_lying(lying);
+        }
+    }
+
+    /// The frame of [`Port::take_lying`] was passed on.
+    pub fn passed_lying(&mut self, lying: Lying) {
+        if let Some(pair) = self.current() {
+            pair.passed_lying(lying);
+        }
+    }
+
     /// Gives the guest a frame. False: it has no buffers now. A frame whose pair has had none for a
     /// while goes to another: a queue that stands still stops no other.
     ///
     /// # Errors
     /// The guest broke a rule of its queues.
     pub fn give(&mut self, frame: &[u8], flags: u32) -> Result<bool, Broken> {
+        let given = self.put(&Content::of(frame), flags);
+        given.map_err(Culprit::broken)
+    }
+
+    /// As [`Port::give`], for a frame that may lie in another client's memory. Its headers do not.
+    pub fn put(&mut self, frame: &Content<'_>, flags: u32) -> Result<bool, Culprit> {
         if !self.up {
             // Lost, as on a cable that is not plugged in.
             return Ok(true);
         }
-        let (chained, many) = (self.chained(), self.pairs.len());
+        let many = self.pairs.len();
         let first = if many > 1 {
-            self.flows.pair(frame, many)
+            self.flows.pair(frame.head(), many)
         } else {
             0
         };
@@ -421,9 +411,9 @@ impl Port {
                 break;
             };
             // A frame for which no buffer is large enough is lost.
-            if pair.give(frame, flags, chained)? != Sent::NoBuffer {
+            if pair.give(frame, flags, self.caps)? != Sent::NoBuffer {
                 if number != first {
-                    self.flows.sent(frame, number);
+                    self.flows.sent(frame.head(), number);
                 }
                 return Ok(true);
             }

@@ -17,6 +17,7 @@ pub mod looks;
 pub mod offload;
 mod pair;
 pub mod presence;
+mod queues;
 mod stack;
 mod wire;
 

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pair of queues of a card.
 
-use crate::card::word;
-use paravane_vbus::{Broken, Endpoint, Sent, limits};
-use paravane_vbus_shm::layout;
+use paravane_vbus::ethernet::{Frame, Unfinished, more};
+use paravane_vbus::{Broken, Content, Culprit, Endpoint, MemoryContext, Sent, limits};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A pair that has had no buffers for so long is stalled. A guest whose vCPU waits for a processor
 /// is not that slow, as a rule.
 pub const STALL: Duration = Duration::from_millis(10);
 
-const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
+/// A frame that was taken and lies in the guest's memory.
+pub struct Lying {
+    pub frame: Frame,
+    pub memory: Arc<dyn MemoryContext>,
+}
 
 /// The pair.
 #[derive(Debug, Default)]
@@ -20,6 +24,8 @@ pub struct Pair {
     /// A frame was taken and not passed on: its flags.
     held: Option<u32>,
     frame: Vec<u8>,
+    /// The same, where it lies, for cards that take it so.
+    lying: Frame,
     /// The guest had no buffer for a frame in this round.
     starved: bool,
     /// Since when the guest has had no buffer.
@@ -45,7 +51,7 @@ impl Pair {
 
     /// The frame that was taken waits.
     pub fn holds(&self) -> bool {
-        self.held.is_some()
+        self.held.is_some() || self.lying.form().is_some()
     }
 
     /// Its flags.
@@ -54,18 +60,49 @@ impl Pair {
     }
 
     /// Takes the next frame of the guest, or the one that it holds.
-    pub fn take(&mut self, chained: bool) -> Result<Option<Vec<u8>>, Broken> {
+    pub fn take(&mut self, caps: u32) -> Result<Option<Vec<u8>>, Broken> {
         let Some(tx) = &mut self.tx else {
             return Ok(None);
         };
         if self.held.is_none() {
-            self.held = if chained {
-                tx.gather(&mut self.frame, limits::PACKET, MORE)?
-            } else {
-                tx.packet(&mut self.frame, limits::PACKET)?
+            self.held = match more(caps) {
+                0 => tx.packet(&mut self.frame, limits::PACKET)?,
+                more => tx.gather(&mut self.frame, limits::PACKET, more)?,
             };
         }
         Ok(self.held.map(|_| std::mem::take(&mut self.frame)))
+    }
+
+    /// The same, and leaves it where it lies.
+    pub fn take_lying(&mut self, caps: u32) -> Result<Option<Lying>, Broken> {
+        let Some(tx) = &mut self.tx else {
+            return Ok(None);
+        };
+        let memory = tx.memory();
+        if self.lying.form().is_none() {
+            if !tx.collect(&mut self.lying.parts, limits::PACKET, more(caps))? {
+                return Ok(None);
+            }
+            let read = self.lying.read(&*memory, Unfinished::sent(caps));
+            read.map_err(Broken::Memory)?;
+        }
+        let frame = std::mem::take(&mut self.lying);
+        Ok(Some(Lying { frame, memory }))
+    }
+
+    /// The frame of [`Pair::take_lying`] waits.
+    pub fn keep_lying(&mut self, lying: Lying) {
+        self.lying = lying.frame;
+    }
+
+    /// The frame of [`Pair::take_lying`] has gone.
+    pub fn passed_lying(&mut self, mut lying: Lying) {
+        let parts = &lying.frame.parts;
+        if let Some(tx) = &mut self.tx {
+            tx.give_back(parts.count(), parts.len());
+        }
+        lying.frame.clear();
+        self.lying = lying.frame;
     }
 
     /// The frame that was taken waits.
@@ -82,15 +119,11 @@ impl Pair {
     }
 
     /// Gives the guest a frame.
-    pub fn give(&mut self, frame: &[u8], flags: u32, chained: bool) -> Result<Sent, Broken> {
+    pub fn give(&mut self, frame: &Content<'_>, flags: u32, caps: u32) -> Result<Sent, Culprit> {
         let Some(rx) = &mut self.rx else {
             return Ok(Sent::TooLong);
         };
-        let sent = if chained {
-            rx.scatter(frame, flags, MORE)?
-        } else {
-            rx.send(frame, flags)?
-        };
+        let sent = rx.put(frame, flags, more(caps))?;
         if sent == Sent::NoBuffer {
             self.starved = true;
             self.dry.get_or_insert_with(Instant::now);
