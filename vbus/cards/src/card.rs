@@ -7,10 +7,7 @@ use crate::flow::Flows;
 use crate::host::Waker;
 use crate::pair::Pair;
 use crate::queues::{ALL, EVENTS, PAIRS, transmits};
-use paravane_vbus::{
-    Broken, ConnectionId, Content, Culprit, Endpoint, Error, Kind, QueueKind, Sent, limits,
-};
-use paravane_vbus_shm::Role;
+use paravane_vbus::{Broken, ConnectionId, Content, Culprit, Endpoint, Error, Kind, Sent, limits};
 use paravane_vbus_shm::layout;
 use tracing::warn;
 
@@ -314,6 +311,9 @@ impl Port {
 
     /// The same, and leaves it in the guest's memory, until it is [passed](Port::passed_lying) on
     /// or [kept](Port::keep_lying). A card takes all frames in one of the two ways.
+    ///
+    /// # Errors
+    /// The guest broke a rule of its queues.
     pub fn take_lying(&mut self) -> Result<Option<Lying>, Broken> {
         self.turn(Pair::take_lying, |lying| lying.frame.head())
     }
@@ -395,6 +395,9 @@ impl Port {
     }
 
     /// As [`Port::give`], for a frame that may lie in another client's memory. Its headers do not.
+    ///
+    /// # Errors
+    /// The guest, or the client with that memory, broke a rule of its queues.
     pub fn put(&mut self, frame: &Content<'_>, flags: u32) -> Result<bool, Culprit> {
         if !self.up {
             // Lost, as on a cable that is not plugged in.

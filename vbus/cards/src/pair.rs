@@ -3,6 +3,7 @@
 
 use paravane_vbus::ethernet::{Frame, Unfinished, more};
 use paravane_vbus::{Broken, Content, Culprit, Endpoint, MemoryContext, Sent, limits};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,16 @@ pub const STALL: Duration = Duration::from_millis(10);
 
 /// A frame that was taken and lies in the guest's memory.
 pub struct Lying {
+    /// Its headers, which were copied and checked, and where the rest is.
     pub frame: Frame,
+    /// The memory with the rest.
     pub memory: Arc<dyn MemoryContext>,
+}
+
+impl fmt::Debug for Lying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lying").finish_non_exhaustive()
+    }
 }
 
 /// The pair.
