@@ -166,8 +166,8 @@ fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), E
     Ok(())
 }
 
-/// Checks that a user may have another card on a thread: one has memory and descriptors of vbusd that
-/// [`admit`] does not see.
+/// Checks that a user may have another card on a thread. A card has memory and descriptors of vbusd
+/// that [`admit`] does not see.
 fn admit_card(
     links: &Links,
     uid: Option<u32>,

@@ -40,7 +40,7 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures the rows of a group. After a signal it has the rows with a complete turn until then.
+    /// Measures the rows of a group. After a signal it returns the rows with a complete turn.
     pub fn group(
         &self,
         group: &Group<'_>,
