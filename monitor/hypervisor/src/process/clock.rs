@@ -49,7 +49,7 @@ const FAR_OFF: u64 = 15_000;
 const LEAST_MEASURED: u64 = 20_000_000;
 /// The shortest suspend in ns; less is how inexactly two clocks are compared.
 const SUSPEND: u64 = 1_000_000;
-/// The smallest jump of the wall clock in ns; less is its slow adjustment.
+/// The smallest jump of the wall clock in ns of which the guest is told. Smaller ones add up.
 const WALL_JUMP: u64 = 100_000_000;
 
 /// Whether the clocks of all machines are disturbed.
@@ -91,6 +91,7 @@ pub struct Clock {
     line: Line,
     hz: u64,
     sequence: u32,
+    /// The wall clock's offset when the guest was last told of a jump.
     wall_offset: u64,
     /// [`host_clocks::suspended`] as last seen.
     suspended: u64,
@@ -214,7 +215,11 @@ impl Clock {
         header.ahead_ns.store(self.ahead(), Ordering::SeqCst);
         let wall = host_clocks::wall_offset().saturating_sub(self.counted);
         header.wall_offset_ns.store(wall, Ordering::SeqCst);
-        wall.abs_diff(std::mem::replace(&mut self.wall_offset, wall)) > WALL_JUMP
+        let jumped = wall.abs_diff(self.wall_offset) > WALL_JUMP;
+        if jumped {
+            self.wall_offset = wall;
+        }
+        jumped
     }
 
     /// The machine's clock, from that of the host. `suspended` was read before.
