@@ -61,23 +61,18 @@ pub fn run(core: &Core) {
 }
 
 /// Makes vCPUs look at the clock, if there is news: each that runs, because the others may be
-/// without a processor for long, or else one that sleeps, if that has to know.
+/// without a processor for long. Those that sleep, too, if one of them has to know: which of them
+/// has set an alarm only the layer knows, and only that one is interrupted.
 fn tell_news(core: &Core) {
     let news = core.clock_news.take();
     if news == 0 {
         return;
     }
     let is = |vcpu, what| core.shared.vcpu(vcpu).state.is(what, Ordering::SeqCst);
-    let mut told = false;
-    for vcpu in (0..core.vcpus).filter(|&vcpu| is(vcpu, VcpuState::Running)) {
-        kick::tell(core, vcpu, kick::ALARM);
-        told = true;
-    }
-    if told || news & WALL == 0 {
-        return;
-    }
-    if let Some(vcpu) = (0..core.vcpus).find(|&vcpu| !is(vcpu, VcpuState::Off)) {
-        kick::tell(core, vcpu, kick::ALARM);
+    for vcpu in 0..core.vcpus {
+        if is(vcpu, VcpuState::Running) || news & WALL != 0 && !is(vcpu, VcpuState::Off) {
+            kick::tell(core, vcpu, kick::ALARM);
+        }
     }
 }
 
@@ -225,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn one_vcpu_learns_of_the_clock() {
+    fn vcpus_learn_of_the_clock() {
         let core = core(3);
         let told = || [0, 1, 2].map(|vcpu| pending(&core, vcpu));
         let set = |vcpu: usize, to| core.shared.vcpu(vcpu).state.store(to, Ordering::SeqCst);
@@ -234,14 +229,15 @@ mod tests {
         core.clock_news.add(PAGE);
         tell_news(&core);
         assert_eq!(told(), [0; 3]);
-        core.clock_news.add(WALL);
-        tell_news(&core);
-        assert_eq!((told(), wakes(&core, 1)), ([0, kick::ALARM, 0], 1));
         set(2, VcpuState::Running);
         core.clock_news.add(PAGE);
         tell_news(&core);
         tell_news(&core);
+        assert_eq!(told(), [0, 0, kick::ALARM]);
+        core.clock_news.add(WALL);
+        tell_news(&core);
         assert_eq!(told(), [0, kick::ALARM, kick::ALARM]);
+        assert_eq!(wakes(&core, 1), 1);
     }
 
     #[test]
