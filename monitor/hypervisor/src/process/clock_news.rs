@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A vCPU that runs has to rewrite the guest's clock page. Of no interest while none runs.
+/// A vCPU that runs has to rewrite the guest's clock page, or to compute a timeout anew. Of no
+/// interest while none runs.
 pub const PAGE: u32 = 1;
 /// The wall clock has jumped. One vCPU has to learn it, if need be by an end of its halt.
 pub const WALL: u32 = 2;

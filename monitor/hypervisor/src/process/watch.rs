@@ -17,6 +17,7 @@ use super::memory_accounts::Accounts;
 use super::placement::{self, Balance};
 use super::sys::{self, SECOND};
 use super::watch_sleep::WatchSleep;
+use paravane_abi::process::area::VcpuState;
 use std::sync::atomic::Ordering;
 
 /// CPU time of one process, in ns, that wakes the watch. All processes of an idle machine together
@@ -119,13 +120,13 @@ impl Watch<'_> {
                 } else {
                     clock::IDLE_PERIOD
                 };
-                self.correct(period, busy);
+                self.correct(period);
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
             let until = self.update_at.min(now + self.pause());
             let woken = self.sleep.wait(until.saturating_sub(now));
             if woken.by_clock {
-                // Whoever waits for the time of day learns it now.
+                // What waits for the time of day learns it now.
                 self.update_at = 0;
             }
             self.look(woken.by_signal);
@@ -133,21 +134,30 @@ impl Watch<'_> {
     }
 
     /// Corrects the clock page, and has the alarm thread tell of it where the guest must know.
-    fn correct(&mut self, period: u64, busy: bool) {
+    fn correct(&mut self, period: u64) {
         let shared = &self.core.shared;
         let jumped = self.clock.update(shared, period);
+        let moved = self.core.clock_news.set_ahead(self.clock.ahead());
+        let page = shared.header().clock_page.load(Ordering::Relaxed) != 0;
         let mut news = 0;
         if jumped {
             news |= clock_news::WALL;
         }
-        // While nothing runs nobody reads the guest's page. A vCPU that wakes up rewrites it.
-        if busy && shared.header().clock_page.load(Ordering::Relaxed) != 0 {
+        // While no vCPU runs, nothing reads the guest's page, and one that wakes up rewrites it.
+        // After a suspend one that runs may be in a short wait, whose end is a suspend too late.
+        if (page || moved) && self.vcpu_runs() {
             news |= clock_news::PAGE;
         }
         self.core.clock_news.add(news);
-        if self.core.clock_news.set_ahead(self.clock.ahead()) || news != 0 {
+        if moved || news != 0 {
             self.core.wake_alarms();
         }
+    }
+
+    /// Whether any vCPU runs or wants to, by what the layer says.
+    fn vcpu_runs(&self) -> bool {
+        let state = |vcpu| &self.core.shared.vcpu(vcpu).state;
+        (0..self.core.vcpus).any(|vcpu| state(vcpu).is(VcpuState::Running, Ordering::SeqCst))
     }
 
     fn add_processes(&mut self) {

@@ -121,8 +121,11 @@ fn timer(clock: TimerfdClockId, flags: TimerfdTimerFlags, at: u64) -> io::Result
         it_interval: Timespec::default(),
         it_value: sys::timespec(at),
     };
-    timerfd_settime(&timer, flags, &value)?;
-    Ok(timer)
+    match timerfd_settime(&timer, flags, &value) {
+        // The clock was set at this very moment. The timer is set all the same.
+        Ok(_) | Err(Errno::CANCELED) => Ok(timer),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
