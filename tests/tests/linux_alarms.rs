@@ -46,7 +46,7 @@ impl Expired {
         expired
     }
 
-    /// They took as long as their periods, and many came by themselves, less than a period late: all
+    /// They took as long as their periods. Many came by themselves, less than a period late: all
     /// of them where the host's processor is free, at most one in twenty with ticks alone. A wait
     /// cost one alarm.
     fn is_right(&self) -> bool {

@@ -54,9 +54,14 @@ fn the_clock_follows_the_hosts() {
 const STEP: i64 = 3600;
 /// How late the guest's may be.
 const STEP_WITHIN: Duration = Duration::from_secs(1);
+/// The same on a host that is busy with other things.
+const STEP_AT_ALL: Duration = Duration::from_secs(30);
+/// After how many seconds something happens to the host's clock: the first that is late enough for
+/// a machine that is up, and tries where the host is busy.
+const AFTER: [u32; 4] = [10, 16, 30, 60];
 
-/// A machine of which the host's wall clock is stepped at the returned moment or a little later:
-/// the time that the program takes to start.
+/// A machine that is up, and of which the host's wall clock is stepped after that many seconds or a
+/// little later: the time that the program takes to start.
 fn stepped(after: u32, before: &str) -> (Clocks, Instant) {
     let clocks = Clocks::start_between(before, "", |words| {
         let mut command = vm::command_with_hooks(words.iter().copied());
@@ -66,6 +71,15 @@ fn stepped(after: u32, before: &str) -> (Clocks, Instant) {
     });
     let at = clocks.begun + Duration::from_secs(after.into());
     (clocks, at)
+}
+
+/// Whether there is that much time left until this moment.
+fn in_time(moment: Instant, left: Duration) -> bool {
+    let is = Instant::now() + left <= moment;
+    if !is {
+        println!("too late: the host is busy");
+    }
+    is
 }
 
 fn has_stepped(offsets: &Offsets) -> bool {
@@ -88,41 +102,60 @@ fn check_step(mut clocks: Clocks, before: Offsets) {
 /// follows within a second, and the monotonic clock does not notice.
 #[test]
 fn the_wall_clock_follows_the_hosts() {
-    let (mut clocks, step) = stepped(4, "while :; do :; done &");
-    let before = clocks.offsets();
-    assert!(!has_stepped(&before), "{before:?}");
-    let error = before.real.abs();
-    assert!(error <= 1_000_000 + before.uncertain, "{before:?}");
-    while !has_stepped(&clocks.ask()) {
-        assert!(step.elapsed() < STEP_WITHIN, "{:?}", clocks.ask());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    println!("within {:?}", step.elapsed());
-    check_step(clocks, before);
+    let within = AFTER.into_iter().any(|after| {
+        let (mut clocks, step) = stepped(after, "while :; do :; done &");
+        let before = clocks.offsets();
+        if !in_time(step, Duration::ZERO) {
+            clocks.end();
+            return false;
+        }
+        assert!(!has_stepped(&before), "{before:?}");
+        let error = before.real.abs();
+        assert!(error <= 1_000_000 + before.uncertain, "{before:?}");
+        std::thread::sleep(step.saturating_duration_since(Instant::now()));
+        while !has_stepped(&clocks.ask()) {
+            assert!(step.elapsed() < STEP_AT_ALL, "{:?}", clocks.ask());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let late = step.elapsed();
+        println!("within {late:?}");
+        check_step(clocks, before);
+        late < STEP_WITHIN
+    });
+    assert!(within, "in none of the tries");
 }
 
 /// So does that of a machine that has slept for seconds and is not woken by anything else: the
 /// first time that it is asked, it knows.
 #[test]
 fn the_wall_clock_of_an_idle_machine_follows_the_hosts() {
-    let (mut clocks, step) = stepped(9, "");
-    let before = clocks.offsets();
-    assert!(!has_stepped(&before), "{before:?}");
-    let idle = step.saturating_duration_since(Instant::now());
-    assert!(idle >= Duration::from_secs(5), "{idle:?}: too late");
-    std::thread::sleep(idle + STEP_WITHIN - Duration::from_millis(100));
-    let first = clocks.ask();
-    assert!(
-        step.elapsed() <= STEP_WITHIN + Duration::from_millis(100),
-        "too late"
-    );
-    assert!(has_stepped(&first), "{first:?}");
-    check_step(clocks, before);
+    let knows = AFTER.into_iter().any(|after| {
+        let (mut clocks, step) = stepped(after, "");
+        let before = clocks.offsets();
+        if !in_time(step, Duration::from_secs(5)) {
+            clocks.end();
+            return false;
+        }
+        assert!(!has_stepped(&before), "{before:?}");
+        let asked = step + STEP_WITHIN * 9 / 10;
+        std::thread::sleep(asked.saturating_duration_since(Instant::now()));
+        // On a busy host the program may have started late, and so the step be late.
+        let first = clocks.ask();
+        println!("{first:?} after {:?}", step.elapsed());
+        if !has_stepped(&first) {
+            clocks.end();
+            return false;
+        }
+        check_step(clocks, before);
+        true
+    });
+    assert!(knows, "in none of the tries");
 }
 
 /// The clock's change against the host's while something happens that stops the machine or leaves
 /// it alone: at its first reading after that, at the most certain of the next, and seconds later.
-fn across(prepare: impl Fn(&[&str]) -> Command, event: impl FnOnce(u32, Instant)) {
+/// Returns whether that was measured: the event says whether it has happened.
+fn across(prepare: impl Fn(&[&str]) -> Command, event: impl FnOnce(u32, Instant) -> bool) -> bool {
     let mut clocks = Clocks::start(|words| {
         let mut command = prepare(words);
         command.args(["--cpus", "2"]);
@@ -131,7 +164,10 @@ fn across(prepare: impl Fn(&[&str]) -> Command, event: impl FnOnce(u32, Instant)
     // As in the first test.
     std::thread::sleep(Duration::from_secs(4));
     let before = clocks.offsets();
-    event(clocks.machine.id(), clocks.begun);
+    if !event(clocks.machine.id(), clocks.begun) {
+        clocks.end();
+        return false;
+    }
     let check = |after: Offsets| {
         let error = after.monotonic - before.monotonic;
         let uncertain = after.uncertain + before.uncertain;
@@ -145,6 +181,7 @@ fn across(prepare: impl Fn(&[&str]) -> Command, event: impl FnOnce(u32, Instant)
     std::thread::sleep(Duration::from_secs(3));
     check(clocks.offsets());
     clocks.end();
+    true
 }
 
 /// Stops all processes of a machine for this time.
@@ -165,10 +202,14 @@ fn stop(machine: u32, time: Duration) {
 fn the_clock_is_right_after_a_stop() {
     let long = std::env::var_os(LONG).is_some();
     let time = Duration::from_secs(if long { 60 } else { 3 });
-    across(
+    let measured = across(
         |words| vm::command(words.iter().copied()),
-        |machine, _| stop(machine, time),
+        |machine, _| {
+            stop(machine, time);
+            true
+        },
     );
+    assert!(measured);
 }
 
 /// The host is suspended, and its counter goes on. The guest's clocks have counted the suspend: its
@@ -177,20 +218,28 @@ fn the_clock_is_right_after_a_stop() {
 fn the_clock_is_right_after_a_suspend() {
     let long = std::env::var_os(LONG).is_some();
     let time = Duration::from_secs(if long { 60 } else { 5 });
-    across(
-        |words| {
-            let mut command = vm::command_with_hooks(words.iter().copied());
-            command.args(["--suspend-clock", &time.as_secs().to_string()]);
-            command
-        },
-        |machine, begun| {
-            // The clock that the machine sees stands from the tenth second on, or a little later.
-            // Nothing runs meanwhile.
-            let ready = Duration::from_millis(9800).checked_sub(begun.elapsed());
-            std::thread::sleep(ready.unwrap());
-            stop(machine, time + Duration::from_millis(700));
-        },
-    );
+    let measured = AFTER.into_iter().any(|after| {
+        across(
+            |words| {
+                let mut command = vm::command_with_hooks(words.iter().copied());
+                command.args(["--suspend-clock", &time.as_secs().to_string()]);
+                command.args(["--suspend-after", &after.to_string()]);
+                command
+            },
+            |machine, begun| {
+                // The clock that the machine sees stands half a second later, or when the program
+                // has also started. Nothing runs meanwhile.
+                let ready = begun + Duration::from_millis(u64::from(after) * 1000 - 500);
+                if !in_time(ready, Duration::ZERO) {
+                    return false;
+                }
+                std::thread::sleep(ready.saturating_duration_since(Instant::now()));
+                stop(machine, time + Duration::from_millis(2500));
+                true
+            },
+        )
+    });
+    assert!(measured, "not measured: the host is busy");
 }
 
 /// Measurements that are less certain than this, in ns, do not say that a clock is right.
@@ -258,9 +307,11 @@ fn a_slewed_clock_is_followed() {
     } else {
         3
     };
-    let before = "/x/times 30 >/tmp/times &";
+    // The machine works all the time: while it is idle, its clock is looked at less often.
+    let seconds = turns * SLEW_TURN / 1_000_000_000 + 15;
+    let before = format!("/x/times {seconds} >/tmp/times &");
     let after = "wait; cat /tmp/times";
-    let mut clocks = Clocks::start_between(before, after, |words| {
+    let mut clocks = Clocks::start_between(&before, after, |words| {
         let mut command = vm::command_with_hooks(words.iter().copied());
         command.args(["--cpus", "2", "--slew-clock", &SLEW_PPM.to_string()]);
         command
@@ -279,7 +330,10 @@ fn a_slewed_clock_is_followed() {
         if base.is_none() && !followed {
             continue;
         }
-        let error = (error - *base.get_or_insert(error)).abs();
+        let (zero, less_certain) = *base.get_or_insert((error, offsets.uncertain));
+        // What the measurements cannot tell is no error.
+        let uncertain = offsets.uncertain + less_certain;
+        let error = ((error - zero).abs() - uncertain).max(0);
         worst = worst.max(error);
         if followed {
             settled += 1;
@@ -336,7 +390,9 @@ fn time_is_right_where_processors_are_short() {
         let next = clocks.certain(CERTAIN_SHORT, Duration::from_secs(1));
         if let Some(offsets) = next {
             measured += 1;
-            let error = (offsets.monotonic - first.monotonic).abs();
+            // What the measurements cannot tell is no error.
+            let uncertain = offsets.uncertain + first.uncertain;
+            let error = ((offsets.monotonic - first.monotonic).abs() - uncertain).max(0);
             worst = worst.max(error);
             assert!(error <= RIGHT, "second {second}: {first:?} {offsets:?}");
             std::thread::sleep(Duration::from_secs(1));

@@ -58,10 +58,15 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     pub step_after: u32,
 
-    /// Ten seconds after the start, let the host's clock stand for SECONDS, as in a suspend
+    /// Let the host's clock stand for SECONDS, as in a suspend
     #[cfg(feature = "test-hooks")]
     #[arg(long, value_name = "SECONDS")]
     pub suspend_clock: Option<u32>,
+
+    /// That begins SECONDS after the start in place of ten
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub suspend_after: u32,
 
     /// Make the host's clock too fast by PPM millionths for eight seconds, then too slow, and so on
     #[cfg(feature = "test-hooks")]

@@ -25,7 +25,7 @@ fn bend_clocks(args: &arguments::Run) {
         process::step_wall_clocks(time(seconds), time(args.step_after));
     }
     if let Some(seconds) = args.suspend_clock {
-        process::suspend_clocks(time(seconds), time(10));
+        process::suspend_clocks(time(seconds), time(args.suspend_after));
     }
     if let Some(ppm) = args.slew_clock {
         process::slew_clocks(ppm, time(8));
