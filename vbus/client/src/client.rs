@@ -406,12 +406,21 @@ fn open(
     });
     let mut link = Link::open(options, queues.file.as_fd(), &[])?;
     let ethernet = link.interface.interface == ETHERNET;
-    caps.agreed = 0;
+    let mut agreed = 0;
     if ethernet && caps.wanted != 0 {
-        caps.agreed = agree(&mut link, caps.wanted)?;
+        agreed = agree(&mut link, caps.wanted)?;
+    }
+    // What lies in the queues has a form that the other side would take for another one: a part of
+    // a frame for a frame, bytes of whoever has sent it for its addresses.
+    let others = agreed != caps.agreed;
+    if others {
+        queues.empty();
     }
     link.share(&shared)?;
     queues.attached(parts)?;
+    if others {
+        queues.forget_all(parts)?;
+    }
     if ethernet {
         // Its old address, unless another client has it now.
         if let Some(mac) = mac {
@@ -421,6 +430,7 @@ fn open(
         *mac = found.try_into().ok();
         link.call(LINKUP, &[])?;
     }
+    caps.agreed = agreed;
     Ok(link)
 }
 

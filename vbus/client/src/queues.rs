@@ -271,6 +271,15 @@ impl Queues {
         self.tx.amid = false;
     }
 
+    /// The same for all packets, before a south attaches that would not understand them.
+    pub fn empty(&mut self) {
+        for number in 0..self.tx.north.outstanding() {
+            self.tx.north.empty(number);
+        }
+        self.tx.more.fill(false);
+        self.tx.amid = false;
+    }
+
     /// Another south has attached and passes nothing on yet: what came back is from the one before.
     pub fn attached(&mut self, parts: &mut Parts) -> Result<(), Error> {
         self.rx.stale = self.rx.north.returned();
@@ -278,6 +287,14 @@ impl Queues {
             self.forget(parts)?;
         }
         Ok(())
+    }
+
+    /// After that: what came back from the south before is forgotten.
+    pub fn forget_all(&mut self, parts: &mut Parts) -> Result<(), Error> {
+        for _ in 0..std::mem::take(&mut self.rx.stale) {
+            self.rx.take()?;
+        }
+        self.forget(parts)
     }
 
     /// The memory, where packets lie.

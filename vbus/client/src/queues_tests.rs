@@ -149,3 +149,31 @@ fn a_packet_that_a_device_has_half_taken_is_emptied() {
         assert_eq!(lengths, expected, "after {taken}");
     }
 }
+
+#[test]
+fn nothing_is_left_for_a_device_that_has_agreed_on_something_else() {
+    for taken in [false, true] {
+        let (mut queues, mut parts) = (queues(), Parts::default());
+        let packet = [7; 2 * BUFFER];
+        assert!(queues.put(&Content::of(&packet), 0, MORE).unwrap());
+        let mut south = attach(&queues, Role::Receive);
+        fill(&queues, &mut south, (BUFFER, 2), MORE);
+        if taken {
+            assert_eq!(receive(&mut queues, &mut parts), None);
+        }
+        fill(&queues, &mut south, (10, 2), 0);
+        queues.empty();
+        let mut sender = attach(&queues, Role::Transmit);
+        for _ in 0..2 {
+            let place = sender.take().unwrap().unwrap();
+            assert_eq!((place.len, place.flags), (0, 0));
+        }
+        let mut south = attach(&queues, Role::Receive);
+        queues.attached(&mut parts).unwrap();
+        queues.forget_all(&mut parts).unwrap();
+        fill(&queues, &mut south, (20, 3), 0);
+        assert_eq!(receive(&mut queues, &mut parts), Some(vec![3; 20]));
+        assert_eq!(receive(&mut queues, &mut parts), None);
+        assert_eq!(queues.rx.outstanding(), COUNT);
+    }
+}
