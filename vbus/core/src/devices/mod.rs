@@ -146,6 +146,11 @@ impl Turn {
         self.packets = self.packets.saturating_sub(1);
     }
 
+    /// So many bytes were copied for a receiver who has not taken them.
+    fn wasted(&mut self, len: usize) {
+        self.bytes = self.bytes.saturating_sub(len);
+    }
+
     /// A packet of this length was copied.
     fn copied(&mut self, len: usize) {
         self.packets = self.packets.saturating_sub(1);

@@ -241,6 +241,10 @@ impl Switch {
                     continue;
                 }
             };
+            // A frame is finished before anybody knows whether there is a buffer for it.
+            if passed.sent != Sent::Yes && passed.way != Way::Whole {
+                turn.wasted(copied);
+            }
             match passed.sent {
                 Sent::Yes => {
                     // One of several copies.
