@@ -2,6 +2,7 @@
 //! The device's end of a queue: a ring, its signals, the client's memory, and notifications.
 
 use crate::content::{Content, Culprit, Parts};
+use crate::limits;
 use crate::memory::{MemoryContext, Outside, Region};
 use paravane_vbus_shm::memory::Queue;
 use paravane_vbus_shm::signal::{Left, Side};
@@ -294,18 +295,32 @@ impl Endpoint {
     /// # Errors
     /// The client broke the protocol.
     pub fn scatter(&mut self, packet: &[u8], flags: u32, more: u32) -> Result<Sent, Broken> {
-        let put = self.put(&Content::of(packet), flags, more);
+        let most = self.south.count();
+        let put = self.spread(&Content::of(packet), flags, more, most);
         put.map_err(Culprit::broken)
     }
 
     /// Copies a packet into buffers of the client, some of it perhaps from another client's memory.
     /// `more` is as for [`scatter`](Endpoint::scatter), or 0 for a client that takes a packet in
-    /// one buffer only.
+    /// one buffer only. A packet that would take more than [`limits::PARTS`] buffers is too long:
+    /// for each of them the parts of the other client's packet are looked at.
     ///
     /// # Errors
     /// One of the two broke the protocol. The other client's packet was [checked](Parts::check), or
     /// this client may have got a part of it.
     pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<Sent, Culprit> {
+        let most = u32::try_from(limits::PARTS).unwrap_or(u32::MAX);
+        self.spread(content, flags, more, most.min(self.south.count()))
+    }
+
+    /// Copies a packet into at most so many buffers.
+    fn spread(
+        &mut self,
+        content: &Content<'_>,
+        flags: u32,
+        more: u32,
+        most: u32,
+    ) -> Result<Sent, Culprit> {
         let ring = |breach| Culprit::Receiver(Broken::Ring(breach));
         let parts = Culprit::Receiver(Broken::Parts);
         let Some(first) = self.south.take().map_err(ring)? else {
@@ -316,7 +331,7 @@ impl Endpoint {
             return Ok(self.return_empty(&first));
         };
         // Buffers of one client have one size.
-        if count > 1 && (more == 0 || count > self.south.count()) {
+        if count > 1 && (more == 0 || count > most) {
             return Ok(self.return_empty(&first));
         }
         if count > 1 && !self.south.has(count) {
