@@ -324,6 +324,8 @@ impl Endpoint {
         let ring = |breach| Culprit::Receiver(Broken::Ring(breach));
         let parts = Culprit::Receiver(Broken::Parts);
         let Some(first) = self.south.take().map_err(ring)? else {
+            // How many it takes is not known. More may have been too few for another one.
+            self.wanted = 1;
             return Ok(Sent::NoBuffer);
         };
         let size = (first.len as usize).max(1);
