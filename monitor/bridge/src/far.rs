@@ -165,7 +165,10 @@ fn transmit(
     budget: u32,
     full: &mut bool,
 ) -> Result<u32, Trouble> {
-    let takes = Unfinished::sent(client.capabilities());
+    let agreed = client.capabilities();
+    let mut takes = Unfinished::sent(agreed);
+    // A long one takes several of the client's buffers.
+    takes.long &= agreed & cap::CHAIN != 0;
     let (mut sent, mut result) = (0, Ok(()));
     *full = false;
     while sent < budget {
