@@ -4,11 +4,11 @@
 
 use crate::card::{cap, word};
 use paravane_net::link::HEADER;
+use paravane_vbus::ethernet::complete;
+use paravane_vbus::ethernet::flag::{CSUM, TSO4};
 use paravane_vbus_shm::layout;
 
-const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
 const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
-const TSO4: u32 = word(layout::VBUS_ETHERNET_TSO4);
 const OFFSET_SHIFT: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
 const START_SHIFT: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
 const SIZE_SHIFT: u32 = word(layout::VBUS_ETHERNET_SIZE_SHIFT);
@@ -141,32 +141,14 @@ pub fn to_guest<'a>(
     if header.flags & NEEDS_CSUM == 0 || can_say {
         return Some((frame, header.flags()));
     }
+    let start = usize::from(header.start);
+    let at = start + usize::from(header.offset);
+    if at + 2 > frame.len() {
+        return None;
+    }
     space.extend_from_slice(frame);
-    let part = space.get_mut(usize::from(header.start)..)?;
-    let sum = checksum(part);
-    let at = usize::from(header.offset);
-    let place = part.get_mut(at..at + 2)?;
-    // The place had the sum of the pseudo header.
-    place.copy_from_slice(&sum.to_be_bytes());
+    complete(space, start, at);
     Some((space, VALID))
-}
-
-/// The Internet checksum of some bytes.
-fn checksum(bytes: &[u8]) -> u16 {
-    let (pairs, rest) = bytes.as_chunks::<2>();
-    let mut sum: u64 = pairs
-        .iter()
-        .map(|&pair| u64::from(u16::from_be_bytes(pair)))
-        .sum();
-    sum += rest.first().map_or(0, |&last| u64::from(last) << 8);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    // 0 would mean that there is none.
-    match !u16::try_from(sum).unwrap_or(0) {
-        0 => 0xffff,
-        sum => sum,
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod frame;
 mod segment;
 
 pub use frame::{Form, Frame, HEAD, Passed, Way};
+pub use segment::complete;
 
 use paravane_vbus_shm::layout;
 

@@ -135,9 +135,21 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 /// Completes the checksum at `at`, which has the sum of the pseudo header, with all bytes from
-/// `start` on.
+/// `start` on. Nothing happens if the place is not among the bytes.
 pub fn complete(bytes: &mut [u8], start: usize, at: usize) {
     let sum = !fold(sum(bytes.get(start..).unwrap_or_default()));
     // 0 would mean that there is none.
     put(bytes, at, if sum == 0 { 0xffff } else { sum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complete;
+
+    #[test]
+    fn a_checksum_of_zero_is_stored_as_ones() {
+        let mut bytes = [0xff, 0xff, 0, 0];
+        complete(&mut bytes, 0, 2);
+        assert_eq!(bytes, [0xff; 4]);
+    }
 }
