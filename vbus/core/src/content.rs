@@ -134,6 +134,13 @@ impl Culprit {
     }
 }
 
+/// Bytes are looked for only in the memory of the one whose packet it is.
+impl From<Outside> for Culprit {
+    fn from(outside: Outside) -> Self {
+        Culprit::Sender(Broken::Memory(outside))
+    }
+}
+
 impl From<Missing> for Culprit {
     fn from(missing: Missing) -> Self {
         match missing {

@@ -97,6 +97,7 @@ impl MemoryContext for Memory {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
         Ok(())
     }
+
     fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
         let start = NonNull::new(self.place(ptr, len).ok()?)?;
         // SAFETY: `place` has checked the range; the mapping is as `Region` says.

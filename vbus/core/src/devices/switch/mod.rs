@@ -24,7 +24,7 @@ use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
 use crate::ethernet::{Form, Frame, Unfinished, Way, cap, more};
 use crate::limits;
-use crate::memory::{MemoryContext, Outside};
+use crate::memory::MemoryContext;
 use crate::name::Name;
 use std::collections::BTreeMap;
 
@@ -97,12 +97,6 @@ enum Next {
     More,
     /// It waits for buffers of this port.
     For(ConnectionId),
-}
-
-impl From<Outside> for Culprit {
-    fn from(outside: Outside) -> Self {
-        Culprit::Sender(Broken::Memory(outside))
-    }
 }
 
 impl Switch {
