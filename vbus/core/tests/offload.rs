@@ -358,6 +358,32 @@ fn a_frame_of_many_segments_takes_many_turns() {
     assert_eq!(attribute(&vbus, "dropped-malformed"), 1);
 }
 
+/// The headers are copied once: a sender that writes others meanwhile changes no segment.
+#[test]
+fn headers_that_change_amid_a_frame_are_not_read_again() {
+    let mut vbus = lossless();
+    let mut from = Port::open(&mut vbus, 1, cap::ALL);
+    let mut to = Port::open(&mut vbus, 2, 0);
+    let stream = stream_of(1000, 100);
+    let (frame, flags) = stream.frame(to.mac, from.mac);
+    from.send(&mut vbus, &frame, flags, &[]);
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        if all.is_empty() {
+            assert_eq!(vbus.work(1), []);
+            all.extend(to.receive(&mut vbus));
+        }
+    }
+    assert_eq!(all.len(), 1);
+    // Were all of them there already, the test would show nothing.
+    assert!(attribute(&vbus, "made-segments") < 5);
+    let others = vec![0xff; stream.headers()];
+    from.client.memory.write(large(1), &others).unwrap();
+    all.extend(to.receive_all(&mut vbus));
+    stream.check(&all, &to, from.mac);
+    assert_eq!(all.len(), 10);
+}
+
 /// What could not be delivered whole is not delivered in part: the receiver would take the next
 /// frame for the rest.
 #[test]
