@@ -35,6 +35,8 @@ struct venet_pair {
 	/* Receive: the frame of which parts are missing. */
 	struct sk_buff *partial;
 	u32 partial_flags;
+	/* The frame was dropped, and parts of it are still to come. */
+	bool skips;
 
 	/* Transmit, under the lock of the device's queue: bytes that the device has. */
 	unsigned int bytes;

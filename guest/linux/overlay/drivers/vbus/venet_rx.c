@@ -145,6 +145,10 @@ static struct page *handle(struct venet_pair *pair, struct page *page, u32 used,
 	bool more = flags & VBUS_ETHERNET_MORE && venet->caps & VBUS_ETHERNET_CAP_CHAIN;
 	struct page *next;
 
+	if (unlikely(pair->skips)) {
+		pair->skips = more;
+		return page;
+	}
 	if (!pair->partial && !more && used <= COPY) {
 		struct sk_buff *skb = copied(pair, page, used);
 
@@ -176,7 +180,8 @@ static struct page *handle(struct venet_pair *pair, struct page *page, u32 used,
 	}
 	return next;
 drop:
-	/* What follows of this frame is dropped as a frame of its own, by the layers above. */
+	/* What follows of this frame is its sender's data, and no frame. */
+	pair->skips = more;
 	DEV_STATS_INC(venet->dev, rx_dropped);
 	dev_kfree_skb_any(pair->partial);
 	pair->partial = NULL;
@@ -217,4 +222,5 @@ void venet_free_buffers(struct venet_pair *pair)
 	}
 	dev_kfree_skb_any(pair->partial);
 	pair->partial = NULL;
+	pair->skips = false;
 }
