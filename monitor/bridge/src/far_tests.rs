@@ -26,6 +26,7 @@ fn card(vbusd: &HostileVbusd) -> (Guest, Theirs) {
     let script = Script {
         interface: "virtual-ethernet".to_string(),
         result: MAC.to_vec(),
+        caps: 0,
         odd: None,
     };
     let (far, theirs) = vbusd.join(script, || Far::join(&vbusd.socket, "lan", "dev"));
@@ -118,6 +119,7 @@ fn geometry(sectors: u64, block: u32, read_only: bool) -> Script {
     Script {
         interface: "virtual-block".to_string(),
         result: bytes,
+        caps: 0,
         odd: None,
     }
 }

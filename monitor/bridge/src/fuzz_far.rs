@@ -19,6 +19,8 @@ const CARD: &str = "virtual-ethernet";
 const DISK: &str = "virtual-block";
 /// The longest frame of a card on a bus.
 const FRAME: usize = 9216;
+/// Bytes of the headers of TCP over IPv4 in a frame.
+const HEADERS: usize = 54;
 
 #[test]
 fn far() {
@@ -48,6 +50,7 @@ fn script(input: &mut Input<'_>, interface: &str, result: Vec<u8>) -> Script {
     Script {
         interface: if other { "null" } else { interface }.to_string(),
         result,
+        caps: 0,
         odd: odd(input),
     }
 }
@@ -57,10 +60,28 @@ fn bridge(class: &'static str, device: Box<dyn paravane_vbus::Device>) -> Bridge
     Bridge::new("bus", vec![Model::Plain(class, device)]).unwrap()
 }
 
+/// Makes a frame of so many bytes a TCP segment that is to be cut, and says by which flags.
+fn long(frame: &[u8], length: usize) -> (Vec<u8>, u32) {
+    let mut frame = frame[..length].to_vec();
+    let total = u16::try_from(length - 14).unwrap().to_be_bytes();
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    frame[16..18].copy_from_slice(&total);
+    // No fragment; TCP; no options.
+    frame[20..22].copy_from_slice(&[0, 0]);
+    (frame[23], frame[46]) = (6, 0x50);
+    // At most nine segments.
+    let size = 1024 << layout::VBUS_ETHERNET_SIZE_SHIFT;
+    let place = 34 << layout::VBUS_ETHERNET_START_SHIFT | 8 << layout::VBUS_ETHERNET_OFFSET_SHIFT;
+    let flags = layout::VBUS_ETHERNET_CSUM | layout::VBUS_ETHERNET_TSO4 | place | size;
+    (frame, u32::try_from(flags).unwrap())
+}
+
 fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let length = input.pick(&[6, 6, 6, 6, 5, 7, 0]);
-    let said = script(&mut input, CARD, vec![2; length]);
+    let mut said = script(&mut input, CARD, vec![2; length]);
+    // The last byte, so that stored inputs keep their meaning.
+    said.caps = bytes.last().map_or(0, |&last| u32::from(last));
     let (far, theirs) = vbusd.join(said, || Far::join(&vbusd.socket, "lan", "dev"));
     let (Ok(far), Some(mut theirs)) = (far, theirs) else {
         return;
@@ -89,14 +110,20 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
                 honest &= kind >= 6;
                 step(&mut guest, &mut input, kind);
             }
-            10..14 => {
+            kind @ 10..14 => {
                 let length = usize::from(input.u16()) % (FRAME + 20);
                 let used = match input.u8() % 8 {
                     0 => input.u32(),
                     _ => u32::try_from(length).unwrap(),
                 };
                 let frame = [input.bytes(40), &vec![0x55; length]].concat();
-                theirs.fill(&frame, used, input.pick(&[0, 0, 1, 3, u32::MAX]));
+                let flags = input.pick(&[0, 0, 1, 3, u32::MAX]);
+                if kind == 13 && flags != 0 && length >= HEADERS {
+                    let (frame, flags) = long(&frame, length);
+                    theirs.fill(&frame, used, flags);
+                } else {
+                    theirs.fill(&frame, used, flags);
+                }
                 guest.bridge.serve(true, 1);
             }
             14..17 => _ = theirs.take(|_| Vec::new()),

@@ -27,6 +27,8 @@ pub struct Script {
     pub interface: String,
     /// The result of each call.
     pub result: Vec<u8>,
+    /// The capabilities that a card agrees on.
+    pub caps: u32,
     /// The request of this number, counted from 1, has this answer instead.
     pub odd: Option<(u32, Vec<u8>)>,
 }
@@ -113,6 +115,10 @@ fn answer(client: &OwnedFd, script: &Script, clients: &Sender<Theirs>) {
                 } = *shared;
                 queues[queue as usize] = (offset, count, 0);
                 Reply::Done
+            }
+            // NEGCAP, with a group of 0.
+            Request::Call { call: 3, .. } => {
+                Reply::Bytes([0, script.caps].map(u32::to_le_bytes).concat())
             }
             Request::Call { .. } => Reply::Bytes(script.result.clone()),
             _ => Reply::Done,
