@@ -14,10 +14,18 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// CPU time of a thread that may count as none in three seconds: a part in a thousand.
 const IDLE: Duration = Duration::from_millis(3);
+/// One test at a time: what another one does with the processors is counted, too.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What it reads is a command.
 const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 
@@ -71,6 +79,7 @@ fn cpu_times(machine: &Worker) -> [Duration; 2] {
 
 #[test]
 fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
+    let _alone = alone();
     let mut machine = machine("venet,loopback");
     let (_server, port) = Server::start(&machine.folder().join("net"));
     let client = |what: &str| format!("/x/net client 10.0.2.2 {port} {what} >/dev/null");
@@ -116,6 +125,7 @@ fn time_of_others(machine: &Worker) -> Duration {
 /// count in which others had hardly any CPU time, and all of these do.
 #[test]
 fn a_busy_card_is_not_notified() {
+    let _alone = alone();
     const FRAMES: u64 = 20_000;
     const TRIES: usize = 30;
     const ENOUGH: usize = 5;
@@ -174,6 +184,7 @@ exec unshare --net $root -- sh -c '
 /// Round trips over a tap: those that the card looked for need no thread that waits for its file.
 #[test]
 fn answers_of_a_tap_are_looked_for() {
+    let _alone = alone();
     const TRIPS: u64 = 2000;
     let folder = tempfile::tempdir().unwrap();
     let (by, server) = (folder.path().join("host"), folder.path().join("net"));
@@ -221,6 +232,7 @@ fn answers_of_a_tap_are_looked_for() {
 /// The interrupt that ends a halt enters the guest's kernel without a signal of the host.
 #[test]
 fn an_interrupt_that_ends_a_halt_takes_no_signal() {
+    let _alone = alone();
     const SLEEPS: u64 = 2000;
     let mut machine = machine("none");
     machine.tell("/x/sleeps 1");
@@ -250,6 +262,7 @@ fn looks(machine: &mut Worker, line: &str) -> [u64; 2] {
 /// one round need not decide. A card that is not optimized is mostly too late with the answer.
 #[test]
 fn a_vcpu_and_its_card_look_for_each_other() {
+    let _alone = alone();
     const TRIPS: u64 = 2000;
     let line = |port| format!("/x/net client 10.0.2.2 {port} trip {TRIPS} >/dev/null");
     if sched_getaffinity(None).unwrap().count() < 2 {
@@ -282,6 +295,7 @@ fn a_vcpu_and_its_card_look_for_each_other() {
 
 #[test]
 fn without_these_heuristics_or_on_one_cpu_no_vcpu_looks_for_a_card() {
+    let _alone = alone();
     let trips = |machine: &mut Worker| {
         let (_server, port) = Server::start(&machine.folder().join("net"));
         let line = format!("/x/net client 10.0.2.2 {port} trip 2000 >/dev/null");
