@@ -106,7 +106,7 @@ fn never_preempted() -> Planted {
 }
 
 /// A vCPU that interrupts three others on its own processor, and waits for them, gives it to one of
-/// them. Without paravirtual locks, or a layer that knows who is preempted, it does not.
+/// them. Without paravirtual locks, or a layer that knows which vCPU is preempted, it does not.
 #[test]
 fn a_sender_of_interrupts_yields_to_a_preempted_target() {
     const SCRIPT: &str = "echo 0 >$L; /x/interrupts 3 2000; cat $L";
@@ -121,7 +121,7 @@ fn a_sender_of_interrupts_yields_to_a_preempted_target() {
     assert_eq!(yields(Some(&never_preempted()), ""), 0);
 }
 
-/// A vCPU does not spin for long in a queue behind one that is preempted.
+/// A vCPU does not spin for long in a queue after one that is preempted.
 #[test]
 fn a_wait_behind_a_preempted_vcpu_begins_early() {
     const SCRIPT: &str = "echo 0 >$L; for i in 1 2 3 4 5 6; do /x/contend 4 500 >/dev/null; done; \
@@ -294,7 +294,7 @@ fn an_uncontended_lock_makes_no_calls() {
     calls(&machine);
     machine.work();
     assert_eq!(calls(&machine), BTreeMap::new());
-    // What is left is what happens in a second, whoever waits how: a thousand ticks and switches.
+    // The rest happens in any second, with either kind of wait: a thousand ticks and switches.
     let with = host_calls(&mut machine);
     machine.tell("N");
     let without = host_calls(&mut machine);

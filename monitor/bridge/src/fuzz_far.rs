@@ -240,7 +240,7 @@ fn disk(vbusd: &HostileVbusd, bytes: &[u8]) {
     canary.check(&memory);
 }
 
-/// A request of one sector as drivers make it, which may be behind the end.
+/// A request of one sector as drivers make it, which may be beyond the end.
 fn plain(guest: &mut Guest, input: &mut Input<'_>) {
     let mut header = [0; size_of::<BlockRequest>()];
     let operation = u32::from(input.u8() % 2);

@@ -2,7 +2,7 @@
 //! Network cards of a virtual bus that lead out of it: [`Wire`] is on a tap of the host or on
 //! passt, [`Stack`] on the user-mode network of this process.
 //!
-//! A card has at most one client, with up to eight pairs of queues, and knows neither who that is
+//! A card has at most one client, with up to eight pairs of queues, and knows neither that client
 //! nor what runs the card. The monitor has such cards on the buses of its machines, vbusd on those
 //! of its user. Both give a card a [`Waker`] for the files of the host. What a client writes is
 //! hostile input: frames are copied once, and the network checks them.

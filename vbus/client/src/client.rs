@@ -411,7 +411,7 @@ fn open(
         agreed = agree(&mut link, caps.wanted)?;
     }
     // What lies in the queues has a form that the other side would take for another one: a part of
-    // a frame for a frame, bytes of whoever has sent it for its addresses.
+    // a frame for a frame, and bytes of its sender's data for its addresses.
     let others = agreed != caps.agreed;
     if others {
         queues.empty();

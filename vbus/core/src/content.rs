@@ -115,7 +115,7 @@ impl Parts {
     }
 }
 
-/// Who broke the protocol, of two clients.
+/// Which of two clients broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Culprit {
     /// The one whose packet it is.

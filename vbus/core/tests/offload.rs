@@ -273,8 +273,8 @@ type Nonsense = (
     prop::sample::Index,
 );
 
-/// Frames of any content with any flags: nobody is reset but who broke a rule of the ring, and no
-/// port gets a form that it has not agreed on.
+/// Frames of any content with any flags: only a client that broke a rule of the ring is reset.
+/// No port gets a form that it has not agreed on.
 #[test]
 fn nonsense_reaches_nobody_in_a_form_that_was_not_agreed_on() {
     let change = (any::<prop::sample::Index>(), any::<u8>());

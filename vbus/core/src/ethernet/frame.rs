@@ -134,8 +134,8 @@ impl Frame {
         rest.first_chunk().map(|from| (*to, *from))
     }
 
-    /// Passes the frame on, or the next segment of it: to a receiver who `takes` so much. `give` is
-    /// called at most once, with what the receiver gets, and its flags.
+    /// Passes the frame on, or the next segment of it, to a receiver that `takes` so much. `give`
+    /// is called at most once, with what the receiver gets, and its flags.
     ///
     /// A frame that has begun to be cut goes on to be. One that makes no sense is too long for
     /// everybody.
