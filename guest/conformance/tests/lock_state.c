@@ -347,6 +347,56 @@ TEST_OF(preempted_stranger, "lock.preempted.stranger", preempted_by_stranger, SA
 TEST_OF(preempted_elsewhere, "lock.preempted.other_space", preempted_by_stranger,
 	OTHER_SPACE, 2, 0, LOCK_PREEMPTED);
 
+#define SHORT_WAITS	500
+#define SHORT_WAIT_NS	(10 * NS_PER_US)
+#define BETWEEN_WAITS_NS (100 * NS_PER_US)
+
+/* Asks as often as it can for a short time. Returns how long the longest question took, in ns. */
+static u64 wait_shortly(u64 *least)
+{
+	u64 start = now(), at = start, longest = 0;
+
+	while (at - start < SHORT_WAIT_NS) {
+		u64 begun = at;
+
+		vmi.lock_preempted(1);
+		at = now();
+		longest = MAX(longest, at - begun);
+		*least = MIN(*least, at - begun);
+	}
+	return longest;
+}
+
+/*
+ * A vCPU that often waits for a lock, but shortly, asks what is in memory: the layer does not spend
+ * more on an answer than the waits take. The other vCPU is in another space, where a look costs
+ * most. The host may take this vCPU's processor during some waits.
+ */
+TEST(preempted_short, "lock.preempted.short_waits", 2, 0, LOCK_PREEMPTED)
+{
+	static u64 longest[SHORT_WAITS];
+	u64 least = ~0ull, dear = 0;
+	u32 i;
+
+	memset(&runner, 0, sizeof(runner));
+	space_create(&runner.space);
+	runner.load = &runner.space;
+	run_on(1, count_on, NULL);
+	WAIT_UNTIL(READ_ONCE(runner.count));
+	for (i = 0; i < SHORT_WAITS; i++) {
+		longest[i] = wait_shortly(&least);
+		delay_ns(BETWEEN_WAITS_NS);
+	}
+	atomic_store(&runner.over, true);
+	wait_for(1);
+	space_destroy(&runner.space);
+	for (i = 0; i < SHORT_WAITS; i++)
+		dear += longest[i] > MAX(4 * NS_PER_US, 10 * least);
+	print("# the shortest question took %llu ns; %llu of %u waits had a dear one\n", least, dear,
+	      SHORT_WAITS);
+	CHECK_OP(dear * 2, <, SHORT_WAITS);
+}
+
 /*
  * Two vCPUs that share a processor (shared on the command line): yielding passes it on, so the
  * other one gets most of the time of a vCPU that does nothing else.

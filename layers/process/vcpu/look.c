@@ -28,9 +28,13 @@
 #define GOOD_LOST (VMI_PREEMPTED_LATE_NS / 10)
 /* A hand-over or a wake-up takes less if the thread gets a processor, ns. */
 #define WAKE_LONG VMI_PREEMPTED_LATE_NS
-/* A caller that asks for longer than this is worth two thread switches; a pause ends that, ns. */
+/*
+ * A caller that asks for longer than this is worth two thread switches, ns. A pause ends that: a
+ * vCPU that waits for a lock asks every few microseconds, and the next wait is another one. Waits
+ * that are short but frequent would each cost the switches otherwise.
+ */
 #define PATIENCE 20000
-#define PAUSE 1000000
+#define PAUSE 30000
 /* Between the two readings, ns. */
 #define BETWEEN 1000
 /* The longest wait for the other thread, which needs this vCPU's processor, ns. */
@@ -150,21 +154,25 @@ bool look_preempted(struct vcpu *me, struct vcpu *v)
 		return true;
 	if (FAULT(PREEMPTED_BY_US_ONLY))
 		return false;
-	since = age(now, READ_ONCE(v->looked));
-	if (since < (v->run.preempted ? GOOD_LOST : GOOD_RUNS))
-		return v->run.preempted;
-	if (me->asked != v->number || age(now, me->asked_last) > PAUSE) {
+	if (me->asked != v->number ||
+	    (age(now, me->asked_last) > PAUSE && !FAULT(PREEMPTED_IMPATIENT))) {
 		me->asked = v->number;
 		me->asked_since = now;
 	}
 	me->asked_last = now;
+	since = age(now, READ_ONCE(v->looked));
+	if (since < (v->run.preempted ? GOOD_LOST : GOOD_RUNS))
+		return v->run.preempted;
 	if (READ_ONCE(v->s.proc) == self.index)
 		answer = sample(v);
 	else if (age(now, me->asked_since) < PATIENCE)
 		return v->run.preempted && since < VMI_PREEMPTED_LATE_NS;
 	else
 		answer = FAULT(PREEMPTED_HERE_ONLY) ? LOOK_UNKNOWN : ask(me, v);
+	now = rdtsc_rough();
+	/* The question is no pause. */
+	me->asked_last = now;
 	WRITE_ONCE(v->run.preempted, answer == LOOK_LOST);
-	WRITE_ONCE(v->looked, rdtsc_rough());
+	WRITE_ONCE(v->looked, now);
 	return answer == LOOK_LOST;
 }
