@@ -10,7 +10,7 @@ use paravane_tests::vm;
 use paravane_vbus_client::bus::Name;
 use paravane_vbus_client::protocol::Request;
 use paravane_vbus_client::{Control, Disk, SECTOR};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -200,6 +200,43 @@ fn devices_of_a_whole_bus_come_and_go() {
     }
     talk.go_on();
     talk.hear("none");
+}
+
+/// A device that vbusd cannot make work when the machine starts, or when vbusd starts, comes when
+/// it works.
+#[test]
+fn a_device_that_is_not_ready_comes_when_it_is() {
+    let mut vbusd = Vbusd::start(&["lan"]);
+    vbusd.done(&["create-device", "store", "vblk"]);
+    vbusd.done(&["link", "lan", "store"]);
+    let script = "until_ 'test -e /sys/class/net/eth0'; test -b /dev/vbd0 || echo none
+        read x; until_ 'test -b /dev/vbd0'; cat /sys/block/vbd0/size
+        read x; until_ '! test -e /dev/vbd0'; echo gone
+        read x; until_ 'test -b /dev/vbd0'; cat /sys/block/vbd0/size; read x";
+    let mut talk = Talk::start(command(&vbusd, &["--bus", "lan"], script));
+    talk.hear("none");
+    File::create(file(&vbusd, "store"))
+        .unwrap()
+        .set_len(4 << 20)
+        .unwrap();
+    vbusd.done(&["set", "store", "file=store"]);
+    talk.go_on();
+    talk.hear("8192");
+    vbusd.done(&["unlink", "lan", "store"]);
+    talk.go_on();
+    talk.hear("gone");
+    // The file is away when vbusd starts again, and comes back.
+    let away = vbusd.folder().join("away");
+    fs::rename(file(&vbusd, "store"), &away).unwrap();
+    vbusd.kill();
+    vbusd.again();
+    vbusd.done(&["link", "lan", "store"]);
+    // The machine has tried.
+    thread::sleep(Duration::from_secs(1));
+    fs::rename(&away, file(&vbusd, "store")).unwrap();
+    talk.go_on();
+    talk.hear("8192");
+    talk.go_on();
 }
 
 /// A bus may have more devices than a machine takes: the others follow when there is room.

@@ -297,6 +297,50 @@ fn a_tap_of_a_bus_is_a_wire_to_the_host() {
     assert!(received > 100, "{received}");
 }
 
+/// A machine takes its bus whole before the tap is there, and gets the card when it is: also if the
+/// tap came while vbusd was away.
+#[test]
+fn a_machine_gets_its_card_when_the_tap_is_there() {
+    let Some(mut host) = Host::with_taps() else {
+        return;
+    };
+    host.tell("ip tuntap add vm0 mode tap");
+    host.done(&["create-bus", "lan"]);
+    host.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
+    host.done(&["link", "lan", "out"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "eth() { ls /sys/class/net | grep -m 1 eth; }
+        eth || echo none
+        read x; until_ 'test \"$(eth)\" != \"\"' > /dev/null
+        ip addr add 10.9.0.2/24 dev $(eth); ip link set $(eth) up
+        printf 'GET /file HTTP/1.0\\r\\n\\r\\n' > /tmp/question
+        get() {
+            nc -w 5 10.9.0.1 7000 < /tmp/question | sed '1,/^\\r*$/d' > /tmp/file
+            test $(wc -c < /tmp/file) = 3000000 && sha256sum < /tmp/file
+        }
+        until_ get; read x";
+    for is_away in [false, true] {
+        host.tell("ip link del vm0");
+        let mut machine = host.machine(&["--bus", "lan", "--net", "none"], script);
+        machine.hear("none");
+        if is_away {
+            host.tell("kill -9 $vbusd; wait $vbusd || true");
+        }
+        host.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
+        host.tell("ip link set vm0 up");
+        serve_file(&mut host, folder.path());
+        if is_away {
+            host.start_vbusd();
+        }
+        machine.go_on();
+        let sum = host.tell(&format!("sha256sum < {}/file", folder.path().display()));
+        machine.hear(sum.trim());
+        machine.go_on();
+        host.tell("kill $server; wait $server || true");
+        drop(machine);
+    }
+}
+
 #[test]
 fn what_cannot_be_of_a_tap_is_refused_in_a_line() {
     let Some(mut host) = Host::with_taps() else {

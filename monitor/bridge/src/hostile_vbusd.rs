@@ -16,6 +16,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -48,6 +49,7 @@ pub struct HostileVbusd {
     pub socket: PathBuf,
     script: Arc<Mutex<Script>>,
     clients: Receiver<Theirs>,
+    count: Arc<AtomicU32>,
 }
 
 impl HostileVbusd {
@@ -60,11 +62,13 @@ impl HostileVbusd {
         listen(&listener, 8).unwrap();
         let (sender, clients) = channel();
         let script = Arc::<Mutex<Script>>::default();
-        let said = Arc::clone(&script);
+        let (said, count) = (Arc::clone(&script), Arc::<AtomicU32>::default());
+        let counts = Arc::clone(&count);
         thread::spawn(move || {
             while let Ok(client) = accept(&listener) {
-                let script = said.lock().unwrap().clone();
-                answer(&client, &script, &sender);
+                counts.fetch_add(1, Ordering::SeqCst);
+                let (script, sender) = (said.lock().unwrap().clone(), sender.clone());
+                thread::spawn(move || answer(&client, &script, &sender));
             }
         });
         HostileVbusd {
@@ -72,7 +76,13 @@ impl HostileVbusd {
             socket,
             script,
             clients,
+            count,
         }
+    }
+
+    /// How many clients have come.
+    pub fn clients(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
     }
 
     /// What `join` makes of a device, and that device's end, if a client got so far.

@@ -2,7 +2,7 @@
 //! The thread that joins a bus of vbusd: at first where the machine takes the whole bus, and again
 //! when vbusd has ended. Only it connects sockets.
 
-use crate::watch::Watch;
+use crate::watch::{PAUSE, Watch};
 use anyhow::Context;
 use paravane_confine::{self as confine, Files};
 use paravane_devices::Waker;
@@ -18,8 +18,6 @@ use tracing::{info, warn};
 
 /// The thread, and its policy.
 const NAME: &str = "vbus-join";
-/// Pause between two attempts, and between two looks at the machine's end meanwhile.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// A client whose connection has ended.
 pub trait Rejoin: Sized + Send + 'static {

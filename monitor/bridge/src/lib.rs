@@ -54,6 +54,8 @@ mod test_guest;
 mod tests;
 mod watch;
 #[cfg(test)]
+mod watch_tests;
+#[cfg(test)]
 mod wire_tests;
 
 use paravane_vbus_cards::{card, presence};

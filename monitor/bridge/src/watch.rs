@@ -8,17 +8,20 @@ use crate::far_disk::FarDisk;
 use crate::model::Model;
 use paravane_devices::Waker;
 use paravane_vbus::devices::block;
-use paravane_vbus::{Event, Interface, Kind, Name};
+use paravane_vbus::{Event, Interface, Name};
 use paravane_vbus_client::protocol::{Reply, Request};
-use paravane_vbus_client::{Control, Error, may_come_back};
+use paravane_vbus_client::{Control, Error};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// Most devices of the bus that a guest sees: as many connections has its driver.
 pub const DEVICES: usize = crate::bridge::CONNECTIONS;
+/// Pause between two attempts to connect to devices that vbusd could not make work.
+pub const PAUSE: Duration = Duration::from_millis(200);
 
 /// A change of the bus.
 #[derive(Debug)]
@@ -27,6 +30,14 @@ pub enum Change {
     Added(u32, Name, Model),
     /// The device of this number is gone.
     Gone(u32),
+}
+
+/// A device to which the machine is to connect.
+#[derive(Debug)]
+struct Waiting {
+    interface: Interface,
+    /// vbusd could not make it work: a tap that is missing, a disk without a file.
+    failed: bool,
 }
 
 /// A bus.
@@ -39,11 +50,17 @@ pub struct Watch {
     changes: Sender<Change>,
     /// The devices of which the machine knows, with their numbers.
     known: BTreeMap<u32, Interface>,
-    /// Those that the machine does not take.
+    /// Those that it takes when there is room for them and vbusd can make them work.
+    waiting: BTreeMap<u32, Waiting>,
+    /// Those that it does not take.
     left: BTreeMap<u32, Interface>,
+    /// When it last tried those that have failed.
+    tried: Instant,
     /// The list of devices has to be looked at.
     stale: bool,
     told: bool,
+    /// The log says that there is no room.
+    told_full: bool,
 }
 
 impl Watch {
@@ -59,9 +76,12 @@ impl Watch {
             control: None,
             changes,
             known: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             left: BTreeMap::new(),
+            tried: Instant::now(),
             stale: true,
             told: false,
+            told_full: false,
         };
         watch.follow()?;
         Ok((watch, receiver))
@@ -79,8 +99,8 @@ impl Watch {
                 if changed {
                     waker.wake();
                 }
-                self.told &= self.stale;
-                !self.stale
+                self.told = false;
+                self.waiting.is_empty() || self.is_full()
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.told, true) {
@@ -104,6 +124,7 @@ impl Watch {
                 control
             }
         };
+        let mut changed = false;
         while let Some(event) = control.event()? {
             match event {
                 Event::Removed => return Err(Error::Lost("the machine was expelled".into())),
@@ -111,70 +132,110 @@ impl Watch {
                 Event::Added { .. } | Event::Dropped { .. } | Event::Lost => self.stale = true,
             }
         }
-        if !self.stale {
-            self.control = Some(control);
-            return Ok(false);
+        if self.stale {
+            let all = match control.ask(&Request::Interfaces)? {
+                Reply::Interfaces(all) => all,
+                other => return Err(Error::Protocol(format!("an unexpected answer: {other:?}"))),
+            };
+            changed = self.compare(all);
+            self.stale = false;
         }
-        let all = match control.ask(&Request::Interfaces)? {
-            Reply::Interfaces(all) => all,
-            other => return Err(Error::Protocol(format!("an unexpected answer: {other:?}"))),
-        };
         self.control = Some(control);
-        Ok(self.compare(&all))
+        Ok(changed | self.take())
     }
 
-    /// Makes what the machine knows the same as this list.
-    fn compare(&mut self, all: &[Interface]) -> bool {
-        let mut changed = false;
+    fn is_full(&self) -> bool {
+        self.known.len() == DEVICES
+    }
+
+    /// Forgets the devices that are no longer in the list, and waits for those that are new.
+    /// Returns whether the bridge was told something.
+    fn compare(&mut self, all: Vec<Interface>) -> bool {
         let there = |interface: &Interface| all.contains(interface);
         let gone = self.known.extract_if(.., |_, known| !there(known));
-        for (id, _) in gone.collect::<Vec<_>>() {
-            changed = true;
+        let gone: Vec<_> = gone.map(|(id, _)| id).collect();
+        for &id in &gone {
             self.tell(Change::Gone(id));
         }
+        self.waiting.retain(|_, known| there(&known.interface));
         self.left.retain(|_, known| there(known));
-        self.stale = false;
         for interface in all {
-            if self.known.contains_key(&interface.id) || self.left.contains_key(&interface.id) {
-                continue;
-            }
-            if self.known.len() == DEVICES {
-                // Looked at again when another one goes.
-                warn!(
-                    "virtual bus {}: the machine takes {DEVICES} devices, and not {}",
-                    self.bus, interface.name
-                );
-                break;
-            }
-            match self.connect(interface) {
-                Ok(Some((name, model))) => {
-                    changed = true;
-                    self.known.insert(interface.id, interface.clone());
-                    self.tell(Change::Added(interface.id, name, model));
-                }
-                Ok(None) => {
-                    info!(
-                        "virtual bus {}: {} is for no machine: its type is {:.40}",
-                        self.bus, interface.name, interface.interface
-                    );
-                    self.left.insert(interface.id, interface.clone());
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut self.told, true) {
-                        warn!("virtual bus {}: {}: {error}", self.bus, interface.name);
-                    }
-                    let missing =
-                        matches!(&error, Error::Refused(why) if why.kind() == Kind::NotFound);
-                    if may_come_back(&error) && !missing {
-                        self.stale = true;
-                    } else {
-                        // Such as a disk without a file: until it is linked again.
-                        self.left.insert(interface.id, interface.clone());
-                    }
-                }
+            let id = interface.id;
+            if !self.known.contains_key(&id) && !self.left.contains_key(&id) {
+                self.waiting.entry(id).or_insert(Waiting {
+                    interface,
+                    failed: false,
+                });
             }
         }
+        !gone.is_empty()
+    }
+
+    /// Connects to the devices that wait, as far as there is room and vbusd can make them work.
+    /// Returns whether the bridge was told something.
+    fn take(&mut self) -> bool {
+        let again = self.tried.elapsed() >= PAUSE;
+        if again {
+            self.tried = Instant::now();
+        }
+        let due = |one: &Waiting| again || !one.failed;
+        let due: Vec<u32> = self
+            .waiting
+            .iter()
+            .filter_map(|(&id, one)| due(one).then_some(id))
+            .collect();
+        let mut changed = false;
+        for id in due {
+            if self.is_full() {
+                if !std::mem::replace(&mut self.told_full, true) {
+                    warn!(
+                        "virtual bus {}: the machine takes {DEVICES} devices, and not those beyond",
+                        self.bus
+                    );
+                }
+                break;
+            }
+            if let Some(one) = self.waiting.remove(&id) {
+                changed |= self.connect_to(id, one);
+            }
+        }
+        self.told_full &= self.is_full();
         changed
+    }
+
+    /// Connects to a device. Returns whether the bridge was told of it.
+    fn connect_to(&mut self, id: u32, mut one: Waiting) -> bool {
+        let (bus, name) = (&self.bus, &one.interface.name);
+        match self.connect(&one.interface) {
+            Ok(Some((name, model))) => {
+                if one.failed {
+                    info!("virtual bus {bus}: {name} works now");
+                }
+                self.known.insert(id, one.interface);
+                self.tell(Change::Added(id, name, model));
+                return true;
+            }
+            Ok(None) => {
+                info!(
+                    "virtual bus {bus}: {name} is for no machine: its type is {:.40}",
+                    one.interface.interface
+                );
+                self.left.insert(id, one.interface);
+            }
+            // Until it is linked again.
+            Err(error @ (Error::Invalid(_) | Error::Protocol(_) | Error::Breach(_))) => {
+                warn!("virtual bus {bus}: {name}: {error}");
+                self.left.insert(id, one.interface);
+            }
+            // vbusd itself, too, may have ended: then the next look finds out.
+            Err(error) => {
+                if !std::mem::replace(&mut one.failed, true) {
+                    warn!("virtual bus {bus}: {name}, which comes when it works: {error}");
+                }
+                self.waiting.insert(id, one);
+            }
+        }
+        false
     }
 
     fn connect(&self, interface: &Interface) -> Result<Option<(Name, Model)>, Error> {
