@@ -8,7 +8,7 @@
 //! Where vbusd ends, the guest's frames wait in its queue until the monitor has joined again. Where
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
-use crate::card::{Called, Port, Properties, QUEUES, TYPE};
+use crate::card::{Port, Properties, QUEUES, TYPE};
 use crate::host;
 use crate::join::Joiner;
 use crate::place::{Place, Trouble, outcome};
@@ -267,10 +267,8 @@ impl Device for Far {
         argument: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        match self.port.call(&self.properties, call, argument, result)? {
-            Called::Result(bytes) => Ok(bytes),
-            Called::Up | Called::Down => Ok(0),
-        }
+        let called = self.port.call(&self.properties, call, argument, result)?;
+        Ok(called.bytes)
     }
 
     fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {

@@ -18,7 +18,7 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn stack(card: Stack) -> Result<Self, Error> {
-        let way = card.way();
+        let way = card.base.way();
         // The thread does what that of virtio-net does, and has its policy.
         let mut bridge = Bridge::new("net-user", vec![Model::Stack(Box::new(card))])?;
         bridge.way = Some(way);
@@ -60,7 +60,7 @@ impl Bridge {
     /// None that can happen.
     pub fn wire(card: Wire) -> Result<Self, Error> {
         // The thread does what that of virtio-net does, and has its policy.
-        let way = card.way();
+        let way = card.base.way();
         let mut bridge = Bridge::new("net", vec![Model::Wire(Box::new(card))])?;
         bridge.way = Some(way);
         Ok(bridge)

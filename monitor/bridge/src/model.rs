@@ -74,7 +74,7 @@ impl Model {
     ) -> (&'static str, Box<dyn Device>, &'static str) {
         match self {
             Model::Stack(mut card) => {
-                card.start(&host::waker(waker));
+                card.base.start(&host::waker(waker));
                 ("venet-user", card, POLL_STACK)
             }
             Model::Far(mut card) => {
@@ -90,7 +90,7 @@ impl Model {
                 ("vblk-bus", disk, POLL_DISK)
             }
             Model::Wire(mut card) => {
-                card.start(&host::waker(waker));
+                card.base.start(&host::waker(waker));
                 (card.class(), card, POLL_WIRE)
             }
             Model::Disk(mut disk) => {

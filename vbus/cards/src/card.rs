@@ -7,46 +7,19 @@ use crate::flow::Flows;
 use crate::host::Waker;
 use crate::pair::Pair;
 use crate::queues::{ALL, EVENTS, PAIRS, transmits};
+use paravane_vbus::ethernet::call;
 use paravane_vbus::{Broken, ConnectionId, Content, Culprit, Endpoint, Error, Kind, Sent, limits};
 use paravane_vbus_shm::layout;
 use tracing::warn;
 
 pub use crate::pair::{Lying, STALL};
 pub use crate::queues::QUEUES;
-pub use paravane_vbus::ethernet::cap;
-
-/// The interface's type.
-pub const TYPE: &str = "virtual-ethernet";
-
-/// A number of the table as one of 32 bits.
-///
-/// # Panics
-/// It does not fit: at compile time, where the tables are used.
-#[must_use]
-pub const fn word(value: u64) -> u32 {
-    assert!(value <= 0xffff_ffff);
-    #[allow(clippy::cast_possible_truncation)] // just asserted
-    {
-        value as u32
-    }
-}
+pub use paravane_vbus::ethernet::{TYPE, cap};
+pub use paravane_vbus_shm::word;
 
 /// The group of events, and its capability.
 const EVENT_GROUP: u32 = word(layout::VBUS_ETHERNET_GROUP_EVENTS);
 const EVENT_LINK: u32 = word(layout::VBUS_ETHERNET_EVENT_LINK);
-
-mod call {
-    use super::{layout, word};
-
-    pub const LINKUP: u32 = word(layout::VBUS_ETHERNET_LINKUP);
-    pub const LINKDOWN: u32 = word(layout::VBUS_ETHERNET_LINKDOWN);
-    pub const MACQUERY: u32 = word(layout::VBUS_ETHERNET_MACQUERY);
-    pub const NEGCAP: u32 = word(layout::VBUS_ETHERNET_NEGCAP);
-    pub const FLUSHRX: u32 = word(layout::VBUS_ETHERNET_FLUSHRX);
-    pub const EVQQUERY: u32 = word(layout::VBUS_ETHERNET_EVQQUERY);
-    pub const MTUQUERY: u32 = word(layout::VBUS_ETHERNET_MTUQUERY);
-    pub const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS);
-}
 
 /// The properties of a card.
 #[derive(Clone, Copy, Debug)]
@@ -61,15 +34,26 @@ pub struct Properties {
     pub caps: u32,
 }
 
-/// What a call has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Called {
-    /// The link is up now.
-    Up,
-    /// The link is down now.
-    Down,
-    /// So many bytes of the result were written, and nothing has changed.
-    Result(usize),
+/// What a call has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Called {
+    /// Bytes of the result that were written.
+    pub bytes: usize,
+    /// The link is up now, or down.
+    pub link: Option<bool>,
+}
+
+impl Called {
+    fn bytes(bytes: usize) -> Self {
+        Called { bytes, link: None }
+    }
+
+    fn link(up: bool) -> Self {
+        Called {
+            bytes: 0,
+            link: Some(up),
+        }
+    }
 }
 
 /// The guest's end of a card: at most one connection.
@@ -221,7 +205,7 @@ impl Port {
         let mut put = |bytes: &[u8]| match result.get_mut(..bytes.len()) {
             Some(place) => {
                 place.copy_from_slice(bytes);
-                Ok(Called::Result(bytes.len()))
+                Ok(Called::bytes(bytes.len()))
             }
             None => Err(Error::new(Kind::Invalid, "there is no room for the result")),
         };
@@ -233,11 +217,11 @@ impl Port {
             )),
             call::LINKUP => {
                 (self.up, self.told) = (true, None);
-                Ok(Called::Up)
+                Ok(Called::link(true))
             }
             call::LINKDOWN => {
                 self.up = false;
-                Ok(Called::Down)
+                Ok(Called::link(false))
             }
             call::MACQUERY => put(&properties.mac),
             call::MTUQUERY => {
@@ -283,7 +267,7 @@ impl Port {
                     let flushed = rx.flush_buffers(limits::DESCRIPTORS);
                     flushed.map_err(|why| Error::new(Kind::Broken, why.to_string()))?;
                 }
-                Ok(Called::Result(0))
+                Ok(Called::default())
             }
             _ => {
                 let text = format!("{TYPE} has no call {call}");

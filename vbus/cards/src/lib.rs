@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod base;
 pub mod card;
 mod flow;
 pub mod host;
@@ -21,6 +22,7 @@ mod queues;
 mod stack;
 mod wire;
 
+pub use base::Base;
 pub use host::{Peer, Wake, Waker, Way};
 pub use stack::Stack;
 pub use wire::Wire;

@@ -25,9 +25,10 @@
 //! the bridge looks, on its way to a halt, may have been preempted by the bridge: each look yields
 //! to it.
 
-use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::host::{Waker, Way};
-use crate::looks::{Looker, weight};
+use crate::base::Base;
+use crate::card::{Port, Properties, QUEUES, TYPE, cap};
+use crate::host::Waker;
+use crate::looks::weight;
 use crate::offload::flags;
 use paravane_net::link::HEADER;
 use paravane_net::user::{self, Network};
@@ -41,20 +42,16 @@ use tracing::warn;
 
 /// The card.
 pub struct Stack {
-    port: Port,
+    /// What it has in common with others.
+    pub base: Base,
     network: Network,
-    properties: Properties,
-    waker: Option<Waker>,
-    /// The network's file was reported, or may be ready.
-    reported: bool,
     /// The network's file wakes the card.
     armed: bool,
-    looker: Looker,
 }
 
 impl fmt::Debug for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.network, self.port)
+        write!(f, "{:?} {:?}", self.network, self.base.port)
     }
 }
 
@@ -106,58 +103,45 @@ impl Stack {
     #[must_use]
     pub fn new(network: Network, mac: [u8; 6]) -> Self {
         Stack {
-            port: Port::default(),
-            properties: Properties {
+            base: Base::new(Properties {
                 mac,
                 mtu: network.mtu(),
                 mtu_max: network.mtu(),
                 caps: cap::CHAIN | cap::CSUM | cap::TSO4,
-            },
+            }),
             network,
-            waker: None,
-            reported: false,
             armed: false,
-            looker: Looker::default(),
         }
     }
 
-    /// The same, but it sleeps instead of looking for what comes next.
-    #[must_use]
-    pub fn without_looks(mut self) -> Self {
-        self.looker.forbid();
-        self
-    }
-
-    /// Where it expects the way to the guest.
-    #[must_use]
-    pub fn way(&self) -> Way {
-        self.looker.way()
-    }
-
-    /// The host wakes the card by this.
-    pub fn start(&mut self, waker: &Waker) {
-        self.waker = Some(waker.clone());
-        self.port.start(waker);
+    /// The client's link is up, or down.
+    fn set_link(&mut self, up: bool) {
+        if up {
+            self.network.attach(self.base.port.caps & cap::CSUM != 0);
+            self.base.reported = true;
+        } else {
+            self.network.detach();
+        }
     }
 
     /// Moves frames in both directions. Returns whether it did something, and whether there is more
     /// to do at once.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Broken> {
         // While it looks, for whatever, its file may not be armed.
-        let looks = self.looker.begin() | std::mem::take(&mut self.reported);
+        let looks = self.base.looker.begin() | std::mem::take(&mut self.base.reported);
         self.network.look_at_clock();
-        self.port.announce()?;
+        self.base.port.announce()?;
         let reports = looks && self.network.look();
         let (mut taken, mut emptied) = (0, false);
         let (mut weights, mut given) = (0, 0);
         while taken < budget && self.network.takes() {
             // The frame leaves the port while the stack may give others.
-            let Some(frame) = self.port.take()? else {
+            let Some(frame) = self.base.port.take()? else {
                 emptied = true;
                 break;
             };
             let mut room = Room {
-                port: &mut self.port,
+                port: &mut self.base.port,
                 given: 0,
                 broken: None,
             };
@@ -165,13 +149,13 @@ impl Stack {
             given += room.given;
             let broken = room.broken;
             weights += weight(&frame);
-            self.port.passed(frame);
+            self.base.port.passed(frame);
             broken.map_or(Ok(()), Err)?;
             taken += 1;
         }
         let full = !self.network.takes();
         let mut room = Room {
-            port: &mut self.port,
+            port: &mut self.base.port,
             given: 0,
             broken: None,
         };
@@ -180,9 +164,9 @@ impl Stack {
         room.broken.map_or(Ok(()), Err)?;
         let unfinished = !(emptied || full);
         // A guest that always has more must not keep the host's frames waiting.
-        self.reported |= unfinished;
+        self.base.reported |= unfinished;
         let more = more || reports || (full && self.network.takes()) || unfinished;
-        self.looker.passed(weights, given);
+        self.base.looker.passed(weights, given);
         Ok((taken > 0 || given > 0, more))
     }
 }
@@ -193,7 +177,7 @@ impl Device for Stack {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        self.looker.attributes().into()
+        self.base.looker.attributes().into()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -201,13 +185,13 @@ impl Device for Stack {
     }
 
     fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
-        self.port.connect(id)
+        self.base.port.connect(id)
     }
 
     fn disconnect(&mut self, id: ConnectionId) {
-        if self.port.disconnect(id) {
-            self.network.detach();
-            self.looker.forget();
+        if self.base.port.disconnect(id) {
+            self.set_link(false);
+            self.base.looker.forget();
         }
     }
 
@@ -218,32 +202,25 @@ impl Device for Stack {
         argument: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        match self.port.call(&self.properties, call, argument, result)? {
-            Called::Result(bytes) => Ok(bytes),
-            Called::Up => {
-                self.network.attach(self.port.caps & cap::CSUM != 0);
-                self.reported = true;
-                Ok(0)
-            }
-            Called::Down => {
-                self.network.detach();
-                Ok(0)
-            }
+        let called = self.base.call(call, argument, result)?;
+        if let Some(up) = called.link {
+            self.set_link(up);
         }
+        Ok(called.bytes)
     }
 
     fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
-        self.port.share(queue, endpoint)
+        self.base.port.share(queue, endpoint)
     }
 
     fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
-        if !self.port.is_up() {
+        if !self.base.port.is_up() {
             return Work::Nothing;
         }
-        self.port.begin();
+        self.base.port.begin();
         match self.pass(budget) {
             Ok((done, more)) => {
-                self.port.signal();
+                self.base.port.signal();
                 Work::of(done, more)
             }
             Err(broken) => {
@@ -255,27 +232,30 @@ impl Device for Stack {
 
     fn polls(&mut self, _: ConnectionId) -> bool {
         let Stack {
-            looker,
+            base: Base { looker, waker, .. },
             network,
-            waker,
             armed,
-            ..
         } = self;
         looker.again(|| arm(network, waker.as_ref(), armed, false))
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
         let full = !self.network.takes();
-        if self.port.rest(full) {
+        if self.base.port.rest(full) {
             return true;
         }
-        self.looker.rested();
-        arm(&self.network, self.waker.as_ref(), &mut self.armed, true);
+        self.base.looker.rested();
+        arm(
+            &self.network,
+            self.base.waker.as_ref(),
+            &mut self.armed,
+            true,
+        );
         false
     }
 
     fn woken(&mut self) {
         // A file reports once until it is armed again.
-        (self.armed, self.reported) = (false, true);
+        (self.armed, self.base.reported) = (false, true);
     }
 }

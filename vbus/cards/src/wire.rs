@@ -10,9 +10,10 @@
 //! wakes the thread that waits for all files, and that thread the bridge's: two switches of threads
 //! more. A look is a `read`. docs/vbus.md has the whole chain.
 
-use crate::card::{Called, Port, Properties, QUEUES, TYPE, cap};
-use crate::host::{Waker, Way};
-use crate::looks::{Looker, weight};
+use crate::base::Base;
+use crate::card::{Properties, QUEUES, TYPE, cap};
+use crate::host::Waker;
+use crate::looks::weight;
 use crate::offload::{self, Header};
 use crate::presence::Presence;
 use paravane_net::Link;
@@ -30,13 +31,10 @@ use tracing::warn;
 #[derive(Debug)]
 pub struct Wire {
     class: &'static str,
-    port: Port,
-    properties: Properties,
+    /// What it has in common with others.
+    pub base: Base,
     /// Until it has ended.
     link: Option<Link>,
-    waker: Option<Waker>,
-    /// The link was reported, or may have frames.
-    reported: bool,
     /// The link wakes the card for these.
     armed: EventFlags,
     /// The link takes no more frames now.
@@ -44,7 +42,6 @@ pub struct Wire {
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
     presence: Arc<Presence>,
-    looker: Looker,
     sent: u64,
     received: u64,
     /// The weights of the frames of this round, sent and received.
@@ -74,21 +71,17 @@ impl Wire {
         };
         Wire {
             class,
-            port: Port::default(),
-            properties: Properties {
+            base: Base::new(Properties {
                 mac,
                 mtu: link.mtu,
                 mtu_max: link.mtu,
                 caps: cap::CHAIN | cap::CSUM | segments,
-            },
+            }),
             link: Some(link),
-            waker: None,
-            reported: false,
             armed: EventFlags::empty(),
             full: false,
             waiting: None,
             presence: Arc::default(),
-            looker: Looker::default(),
             sent: 0,
             received: 0,
             weights: [0; 2],
@@ -99,25 +92,6 @@ impl Wire {
     #[must_use]
     pub fn class(&self) -> &'static str {
         self.class
-    }
-
-    /// The same, but it sleeps instead of looking for what comes next.
-    #[must_use]
-    pub fn without_looks(mut self) -> Self {
-        self.looker.forbid();
-        self
-    }
-
-    /// Where it expects the way to the guest.
-    #[must_use]
-    pub fn way(&self) -> Way {
-        self.looker.way()
-    }
-
-    /// The host wakes the card by this.
-    pub fn start(&mut self, waker: &Waker) {
-        self.waker = Some(waker.clone());
-        self.port.start(waker);
     }
 
     /// Whether its network is there.
@@ -145,12 +119,12 @@ impl Wire {
     /// The network has ended: the card disappears.
     fn gone(&mut self, why: &str) {
         warn!("the network is down: {why}");
-        if let (Some(waker), Some(link)) = (&self.waker, &self.link) {
+        if let (Some(waker), Some(link)) = (&self.base.waker, &self.link) {
             waker.disarm(link.as_fd());
         }
         self.link = None;
         self.waiting = None;
-        self.looker.forget();
+        self.base.looker.forget();
         self.presence.set(0);
     }
 
@@ -170,12 +144,12 @@ impl Wire {
         };
         self.full = false;
         for taken in 0..budget {
-            let Some(frame) = self.port.take()? else {
+            let Some(frame) = self.base.port.take()? else {
                 return Ok(taken);
             };
             let weight = weight(&frame);
             let sent = if link.headers {
-                let header = Header::of_flags(self.port.flags(), self.port.caps);
+                let header = Header::of_flags(self.base.port.flags(), self.base.port.caps);
                 link.send_parts(&header.bytes(), &frame)
             } else {
                 link.send(&frame)
@@ -183,16 +157,16 @@ impl Wire {
             match sent {
                 Ok(true) => {
                     self.weights[0] = self.weights[0].saturating_add(weight);
-                    self.port.passed(frame);
-                    self.port.set_link(!link.down);
+                    self.base.port.passed(frame);
+                    self.base.port.set_link(!link.down);
                 }
                 Ok(false) => {
-                    self.port.keep(frame);
+                    self.base.port.keep(frame);
                     self.full = true;
                     return Ok(taken);
                 }
                 Err(error) => {
-                    self.port.keep(frame);
+                    self.base.port.keep(frame);
                     return Err(Trouble::Host(error.to_string()));
                 }
             }
@@ -209,7 +183,7 @@ impl Wire {
         let headers = link.headers;
         let mut given = 0;
         if let Some((frame, flags)) = &self.waiting {
-            if !self.port.give(frame, *flags)? {
+            if !self.base.port.give(frame, *flags)? {
                 return Ok(0);
             }
             self.weights[1] = weight(frame);
@@ -217,11 +191,11 @@ impl Wire {
             self.waiting = None;
             given = 1;
         }
-        while self.reported && given < budget {
+        while self.base.reported && given < budget {
             let frame = match link.receive() {
                 Ok(Received::Frame(frame)) => frame,
                 Ok(Received::Empty) => {
-                    self.reported = false;
+                    self.base.reported = false;
                     break;
                 }
                 Ok(Received::Gone) => return Err(Trouble::Host("it has ended".to_string())),
@@ -238,11 +212,11 @@ impl Wire {
             };
             self.weights[1] = self.weights[1].saturating_add(weight(frame));
             let mut finished = Vec::new();
-            let caps = self.port.caps;
+            let caps = self.base.port.caps;
             let Some((frame, flags)) = offload::to_guest(header, frame, &mut finished, caps) else {
                 continue;
             };
-            if !self.port.give(frame, flags)? {
+            if !self.base.port.give(frame, flags)? {
                 self.waiting = Some((frame.to_vec(), flags));
                 break;
             }
@@ -255,14 +229,14 @@ impl Wire {
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
         // While it looks, for whatever, its file may not be armed.
-        self.reported |= self.looker.begin();
+        self.base.reported |= self.base.looker.begin();
         self.weights = [0; 2];
         let sent = self.transmit(budget)?;
-        self.port.announce()?;
+        self.base.port.announce()?;
         let received = self.receive(budget)?;
         let [taken, given] = self.weights;
-        self.looker.passed(taken, given);
-        let more = sent == budget || (self.reported && self.waiting.is_none());
+        self.base.looker.passed(taken, given);
+        let more = sent == budget || (self.base.reported && self.waiting.is_none());
         Ok((sent + received > 0, more))
     }
 
@@ -301,7 +275,10 @@ impl Device for Wire {
             Attribute::figure("sent", self.sent),
             Attribute::figure("received", self.received),
         ];
-        frames.into_iter().chain(self.looker.attributes()).collect()
+        frames
+            .into_iter()
+            .chain(self.base.looker.attributes())
+            .collect()
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -309,13 +286,13 @@ impl Device for Wire {
     }
 
     fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
-        self.port.connect(id)
+        self.base.port.connect(id)
     }
 
     fn disconnect(&mut self, id: ConnectionId) {
-        if self.port.disconnect(id) {
+        if self.base.port.disconnect(id) {
             self.waiting = None;
-            self.looker.forget();
+            self.base.looker.forget();
             self.offload(0);
         }
     }
@@ -327,28 +304,22 @@ impl Device for Wire {
         argument: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        match self.port.call(&self.properties, call, argument, result)? {
-            Called::Result(bytes) => Ok(bytes),
-            Called::Up => {
-                self.offload(self.port.caps);
-                self.reported = true;
-                Ok(0)
-            }
-            Called::Down => {
-                self.offload(0);
-                Ok(0)
-            }
+        let called = self.base.call(call, argument, result)?;
+        if let Some(up) = called.link {
+            self.offload(if up { self.base.port.caps } else { 0 });
+            self.base.reported |= up;
         }
+        Ok(called.bytes)
     }
 
     fn share(&mut self, _: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
-        self.port.share(queue, endpoint)
+        self.base.port.share(queue, endpoint)
     }
 
     fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
-        self.port.begin();
+        self.base.port.begin();
         let passed = self.pass(budget);
-        self.port.signal();
+        self.base.port.signal();
         match passed {
             Ok((done, more)) => Work::of(done, more),
             Err(Trouble::Guest(broken)) => {
@@ -364,9 +335,8 @@ impl Device for Wire {
 
     fn polls(&mut self, _: ConnectionId) -> bool {
         let Wire {
-            looker,
+            base: Base { looker, waker, .. },
             link,
-            waker,
             armed,
             ..
         } = self;
@@ -377,14 +347,14 @@ impl Device for Wire {
         if self.link.is_none() {
             return false;
         }
-        if self.port.rest(self.full) {
+        if self.base.port.rest(self.full) {
             return true;
         }
-        self.looker.rested();
+        self.base.looker.rested();
         let events = self.awaited();
         // One that has ended would be reported over and over while nothing asks it.
         if !events.is_empty() {
-            let (link, waker) = (self.link.as_ref(), self.waker.as_ref());
+            let (link, waker) = (self.link.as_ref(), self.base.waker.as_ref());
             arm(link, waker, &mut self.armed, events);
         }
         false
@@ -392,11 +362,11 @@ impl Device for Wire {
 
     fn woken(&mut self) {
         // A file reports once until it is armed again.
-        (self.armed, self.reported) = (EventFlags::empty(), true);
+        (self.armed, self.base.reported) = (EventFlags::empty(), true);
         if let Some(link) = &mut self.link {
             // Only an interface that is up reports. If it is not, the next frame tells.
             link.down = false;
-            self.port.set_link(true);
+            self.base.port.set_link(true);
         }
     }
 }

@@ -4,19 +4,12 @@
 use crate::control::{Error, wait};
 use crate::link::{Link, Options, PAUSE, may_come_back};
 use crate::queues::{Put, Queues};
-use paravane_vbus::ethernet::more;
+use paravane_vbus::ethernet::{TYPE as ETHERNET, call, more};
 use paravane_vbus::{Content, Event, Interface, Kind, MemoryContext, Parts, limits};
 use paravane_vbus_protocol::Shared;
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-
-/// Type of the devices that exchange Ethernet frames.
-const ETHERNET: &str = "virtual-ethernet";
-const LINKUP: u32 = 0;
-const MACQUERY: u32 = 2;
-const NEGCAP: u32 = 3;
-const MACSET: u32 = 16;
 
 /// Why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -424,11 +417,11 @@ fn open(
     if ethernet {
         // Its old address, unless another client has it now.
         if let Some(mac) = mac {
-            let _ = link.call(MACSET, mac);
+            let _ = link.call(call::MACSET, mac);
         }
-        let found = link.call(MACQUERY, &[])?;
+        let found = link.call(call::MACQUERY, &[])?;
         *mac = found.try_into().ok();
-        link.call(LINKUP, &[])?;
+        link.call(call::LINKUP, &[])?;
     }
     caps.agreed = agreed;
     Ok(link)
@@ -437,7 +430,7 @@ fn open(
 /// The capabilities of group 0 that the device has, too.
 fn agree(link: &mut Link, wanted: u32) -> Result<u32, Error> {
     let argument = [0, wanted].map(u32::to_le_bytes).concat();
-    let answer = match link.call(NEGCAP, &argument) {
+    let answer = match link.call(call::NEGCAP, &argument) {
         Ok(answer) => answer,
         // It has no such call.
         Err(Error::Refused(why)) if why.kind() == Kind::NotFound => return Ok(0),

@@ -7,7 +7,7 @@
 use crate::control::Error;
 use crate::memory::Memory;
 use memmap2::MmapOptions;
-use paravane_vbus::{Content, Culprit, MemoryContext, Parts, Place};
+use paravane_vbus::{Content, Culprit, MemoryContext, Offsets, Outside, Parts, Place};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{Queue, size};
 use paravane_vbus_shm::north::{Buffer, North, Posted, Refused, Returned};
@@ -42,7 +42,7 @@ pub struct Queues {
     pub rx: Lane,
     pub tx: Lane,
     pub file: OwnedFd,
-    memory: Memory,
+    memory: Offsets<Memory>,
 }
 
 impl std::fmt::Debug for Queues {
@@ -101,7 +101,7 @@ impl Queues {
         };
         let rx = lane(0, received, Role::Receive, rings)?;
         let tx = lane(tx_offset, sent, Role::Transmit, tx_first)?;
-        let memory = Memory { map };
+        let memory = Offsets(Memory { map });
         Ok(Queues {
             rx,
             tx,
@@ -120,10 +120,7 @@ impl Queues {
         let Some(place) = self.tx.place() else {
             return Ok(false);
         };
-        let to = self.at(place);
-        // SAFETY: the buffer has `buffer` bytes and lies within the mapping. The device may write
-        // it too, to no other effect than a wrong packet.
-        unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr(), to, packet.len()) }
+        self.memory.write(place, packet).map_err(outside)?;
         let len = u32::try_from(packet.len()).unwrap_or(0);
         self.tx.post(place, len)?;
         Ok(true)
@@ -141,29 +138,20 @@ impl Queues {
             let text = format!("there is no buffer for {len} bytes");
             Error::Invalid(text)
         })?;
-        // SAFETY: as in `send`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(place), bytes.len()) }
+        self.memory.write(place, bytes).map_err(outside)?;
         let len = u32::try_from(len).unwrap_or(0);
         self.tx.post_with(place, len, flags)?;
         Ok(place)
     }
 
-    /// Copies bytes of a transmit buffer, from a place in it on.
+    /// Copies bytes of a transmit buffer, from a place in it on. Beyond the memory there are none.
     pub fn copy(&self, place: u64, to: &mut [u8]) {
-        let end = usize::try_from(place)
-            .ok()
-            .and_then(|at| at.checked_add(to.len()));
-        if end.is_some_and(|end| end <= self.memory.map.len()) {
-            // SAFETY: within the mapping. The device may write it meanwhile; then the copy is torn.
-            unsafe {
-                std::ptr::copy_nonoverlapping(self.at(place), to.as_mut_ptr(), to.len());
-            }
-        }
+        let _ = self.memory.read(place, to);
     }
 
     /// Keeps all of it in memory.
     pub fn lock(&self) -> Result<(), Error> {
-        self.memory.map.lock().map_err(|error| {
+        self.memory.0.map.lock().map_err(|error| {
             let number = error.raw_os_error().unwrap_or(0);
             Error::Host("mlock", Errno::from_raw_os_error(number))
         })
@@ -176,9 +164,9 @@ impl Queues {
             return Ok(None);
         };
         let len = returned.used as usize;
-        let from = self.at(returned.cookie);
-        // SAFETY: `used` is at most the length of the buffer, which lies within the mapping.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), len.min(to.len())) }
+        let part = to.len().min(len);
+        let part = to.get_mut(..part).unwrap_or_default();
+        self.memory.read(returned.cookie, part).map_err(outside)?;
         self.rx.post_next()?;
         Ok(Some(len))
     }
@@ -301,16 +289,11 @@ impl Queues {
     pub fn memory(&self) -> &dyn MemoryContext {
         &self.memory
     }
+}
 
-    fn at(&self, offset: u64) -> *mut u8 {
-        // SAFETY: offsets are those of `place`, within the mapping.
-        unsafe {
-            self.memory
-                .map
-                .as_mut_ptr()
-                .add(usize::try_from(offset).unwrap_or(0))
-        }
-    }
+/// A buffer is not in the memory, which holds for none of them.
+fn outside(why: Outside) -> Error {
+    Error::Invalid(why.to_string())
 }
 
 /// Why a packet was not posted.

@@ -4,11 +4,10 @@
 
 use super::{Put, Queues};
 use crate::control::Error;
-use paravane_vbus::{Content, Parts, limits};
+use paravane_vbus::{Content, Parts, Region, limits};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{Queue, size};
 use paravane_vbus_shm::south::{Place, South};
-use std::ptr::NonNull;
 
 const COUNT: u32 = 8;
 const BUFFER: usize = 100;
@@ -27,7 +26,7 @@ fn attach(queues: &Queues, role: Role) -> South<'static> {
         Role::Receive => 0,
         Role::Transmit => usize::try_from(Queues::tx_offset(COUNT)).unwrap(),
     };
-    let start = NonNull::new(queues.memory.map.as_mut_ptr()).unwrap();
+    let start = queues.memory.range().0;
     // SAFETY: the ring is there, in memory that the test keeps longer.
     let queue: Queue<'static> =
         unsafe { Queue::open(start.add(offset), size(COUNT), COUNT, role) }.unwrap();

@@ -69,11 +69,7 @@ impl DeviceEntry {
     }
 
     pub(crate) fn attributes(&self) -> Vec<Attribute> {
-        let mut all = vec![Attribute {
-            name: POLL.to_string(),
-            value: self.poll.as_micros().to_string(),
-            writable: true,
-        }];
+        let mut all = vec![Attribute::setting(POLL, self.poll.as_micros().to_string())];
         all.extend(self.device.attributes());
         all.push(Attribute::figure("resets-broken", self.broken));
         all

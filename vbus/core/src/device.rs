@@ -33,6 +33,16 @@ pub struct Attribute {
 }
 
 impl Attribute {
+    /// A setting.
+    #[must_use]
+    pub fn setting(name: &str, value: String) -> Self {
+        Attribute {
+            name: name.to_string(),
+            value,
+            writable: true,
+        }
+    }
+
     /// A statistic.
     #[must_use]
     pub fn figure(name: &str, value: u64) -> Self {
@@ -192,4 +202,19 @@ pub fn no_attribute(name: &str) -> Error {
         Kind::NotFound,
         format!("the device has no attribute {name:.40} that can be set"),
     )
+}
+
+/// Reads a setting of two positions.
+///
+/// # Errors
+/// The value is neither 0 nor 1.
+pub fn flag(name: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => {
+            let text = format!("{value:.40?} is no value of {name}: 0 or 1 are");
+            Err(Error::new(Kind::Invalid, text))
+        }
+    }
 }

@@ -27,6 +27,11 @@ pub mod ethernet;
 mod events;
 mod memory;
 mod name;
+#[expect(
+    unsafe_code,
+    reason = "copies from and to memory that a connector has mapped"
+)]
+mod offsets;
 mod turns;
 
 pub use access::{Access, Credentials};
@@ -34,12 +39,15 @@ pub use administration::{BusInfo, DeviceInfo, Vbus};
 pub use client::{Interface, MemberId};
 pub use configuration::{BusConfiguration, Configuration, DeviceConfiguration};
 pub use content::{Content, Culprit, Parts};
-pub use device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
+pub use device::{
+    Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, flag, no_attribute,
+};
 pub use endpoint::{Broken, Endpoint, Notify, Sent, Statistics};
 pub use error::{Error, Kind};
 pub use events::Event;
 pub use memory::{MemoryContext, Missing, Outside, Piece, Region, copy};
 pub use name::Name;
+pub use offsets::Offsets;
 pub use paravane_vbus_shm::south::Place;
 
 /// Bounds of everything that an administrator or a client can make more of.

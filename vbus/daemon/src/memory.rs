@@ -2,7 +2,7 @@
 //! A client's memory: a memfd that cannot shrink.
 
 use memmap2::{MmapOptions, MmapRaw};
-use paravane_vbus::{Error, Kind, MemoryContext, Outside, Piece, Region};
+use paravane_vbus::{Error, Kind, Region};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -13,7 +13,7 @@ pub const MAX: u64 = 64 << 20;
 /// missing, which would kill vbusd.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Mapped memory of a client. Addresses are offsets in it.
+/// Mapped memory of a client.
 #[derive(Debug)]
 pub struct Memory {
     map: MmapRaw,
@@ -60,16 +60,6 @@ impl Memory {
     pub fn len(&self) -> u64 {
         self.map.len() as u64
     }
-
-    fn place(&self, ptr: u64, len: usize) -> Result<*mut u8, Outside> {
-        let outside = Outside { ptr, len };
-        let first = usize::try_from(ptr).map_err(|_| outside)?;
-        match first.checked_add(len) {
-            // SAFETY: the offset is within the mapping, or its end.
-            Some(end) if end <= self.map.len() => Ok(unsafe { self.map.as_mut_ptr().add(first) }),
-            _ => Err(outside),
-        }
-    }
 }
 
 // SAFETY: mapped while the value lives; the seals keep the file's size, and its pages are ordinary
@@ -79,28 +69,5 @@ unsafe impl Region for Memory {
     fn range(&self) -> (NonNull<u8>, usize) {
         let start = NonNull::new(self.map.as_mut_ptr());
         (start.unwrap_or(NonNull::dangling()), self.map.len())
-    }
-}
-
-impl MemoryContext for Memory {
-    fn read(&self, ptr: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let from = self.place(ptr, to.len())?;
-        // SAFETY: `place` has checked the range, and `to` is vbusd's own memory. The client may
-        // write meanwhile; then the copy is torn.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
-        Ok(())
-    }
-
-    fn write(&self, ptr: u64, from: &[u8]) -> Result<(), Outside> {
-        let to = self.place(ptr, from.len())?;
-        // SAFETY: as in `read`.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
-        Ok(())
-    }
-
-    fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
-        let start = NonNull::new(self.place(ptr, len).ok()?)?;
-        // SAFETY: `place` has checked the range; the mapping is as `Region` says.
-        Some(unsafe { Piece::new(start, len) })
     }
 }

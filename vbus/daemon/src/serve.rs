@@ -6,7 +6,9 @@ use crate::card::{Crew, Elsewhere};
 use crate::memory::Memory;
 use crate::peer::Peer;
 use crate::server::PEERS;
-use paravane_vbus::{Broken, ConnectionId, Endpoint, Error, Kind, MemberId, Outside, Vbus, limits};
+use paravane_vbus::{
+    Broken, ConnectionId, Endpoint, Error, Kind, MemberId, Offsets, Outside, Vbus, limits,
+};
 use paravane_vbus_protocol::{Reply, Request, Shared};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -34,7 +36,7 @@ pub fn most_connections(files: usize) -> usize {
 pub struct Link {
     /// The client's user; `None`: the administrator.
     uid: Option<u32>,
-    memory: Arc<Memory>,
+    memory: Arc<Offsets<Memory>>,
     bell: Arc<Bell>,
     /// The eventfd on which the client notifies the device. Never read: it is watched for edges, so
     /// the client cannot make a read of it block.
@@ -146,7 +148,7 @@ fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), E
     let used = |which: &dyn Fn(&Link) -> bool| {
         let links = links.values().filter(|link| which(link));
         links.fold((0, 0), |(count, memory), link| {
-            (count + 1, memory + link.memory.len())
+            (count + 1, memory + link.memory.0.len())
         })
     };
     let all = (used(&|_| true), 1, "clients");
@@ -210,7 +212,7 @@ fn link(
     }
     let link = Link {
         uid,
-        memory: Arc::new(memory),
+        memory: Arc::new(Offsets(memory)),
         bell: Arc::new(Bell(bell)),
         kick,
     };

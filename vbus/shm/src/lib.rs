@@ -32,3 +32,16 @@ pub mod signal;
 pub mod south;
 
 pub use ring::{Breach, Role};
+
+/// A number of [`layout`] as one of 32 bits.
+///
+/// # Panics
+/// It does not fit: at compile time, where it is used for constants.
+#[must_use]
+pub const fn word(value: u64) -> u32 {
+    assert!(value <= 0xffff_ffff);
+    #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
+    {
+        value as u32
+    }
+}

@@ -8,6 +8,7 @@ use crate::layout::{
 };
 use crate::ring::{Breach, Ring, Role};
 use crate::signal::Side;
+use crate::word;
 use core::ptr::NonNull;
 
 /// Alignment of an ioq: a cache line.
@@ -104,19 +105,17 @@ struct Wire {
     signal_version: u32,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "constants of 32 bits")]
 const WIRE: Wire = Wire {
-    ioq_magic: VBUS_IOQ_MAGIC as u32,
-    ioq_version: VBUS_IOQ_VERSION as u32,
-    signal_magic: VBUS_SIGNAL_MAGIC as u32,
-    signal_version: VBUS_SIGNAL_VERSION as u32,
+    ioq_magic: word(VBUS_IOQ_MAGIC),
+    ioq_version: word(VBUS_IOQ_VERSION),
+    signal_magic: word(VBUS_SIGNAL_MAGIC),
+    signal_version: word(VBUS_SIGNAL_VERSION),
 };
 
-#[expect(clippy::cast_possible_truncation, reason = "constants of 32 bits")]
-fn number(role: Role) -> u32 {
+const fn number(role: Role) -> u32 {
     match role {
-        Role::Transmit => VBUS_ROLE_TRANSMIT as u32,
-        Role::Receive => VBUS_ROLE_RECEIVE as u32,
+        Role::Transmit => word(VBUS_ROLE_TRANSMIT),
+        Role::Receive => word(VBUS_ROLE_RECEIVE),
     }
 }
 

@@ -139,7 +139,7 @@ pub fn connect(
             report.tell("the stack in this process, by a virtual bus", Some(&config));
             let mut card = Stack::new(stack, mac);
             if !spec.uses(Heuristic::CardLooks) {
-                card = card.without_looks();
+                card.base.forbid_looks();
             }
             devices.push(Model::Own(Box::new(Bridge::stack(card)?)));
             return Ok(Connected {
@@ -185,7 +185,7 @@ pub fn connect(
 fn on_bus(link: Link, mac: [u8; 6], spec: &Spec) -> anyhow::Result<Model> {
     let mut card = BusWire::new(link, mac);
     if !spec.uses(Heuristic::CardLooks) {
-        card = card.without_looks();
+        card.base.forbid_looks();
     }
     Ok(Model::Own(Box::new(Bridge::wire(card)?)))
 }

@@ -203,15 +203,3 @@ impl Totals {
         .to_vec()
     }
 }
-
-/// Reads a switch of two positions.
-fn flag(name: &str, value: &str) -> Result<bool, Error> {
-    match value {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err(Error::new(
-            Kind::Invalid,
-            format!("{value:.40?} is no value of {name}: 0 or 1 are"),
-        )),
-    }
-}

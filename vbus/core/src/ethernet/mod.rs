@@ -9,15 +9,33 @@ mod segment;
 pub use frame::{Form, Frame, HEAD, Passed, Way};
 pub use segment::complete;
 
-use paravane_vbus_shm::layout;
+use paravane_vbus_shm::{layout, word};
 
-/// A number of the table as one of 32 bits.
-const fn word(value: u64) -> u32 {
-    assert!(value <= 0xffff_ffff);
-    #[expect(clippy::cast_possible_truncation, reason = "just asserted")]
-    {
-        value as u32
-    }
+/// The type of interfaces that exchange Ethernet frames.
+pub const TYPE: &str = "virtual-ethernet";
+
+/// Calls.
+pub mod call {
+    use super::{layout, word};
+
+    /// Begins to pass frames.
+    pub const LINKUP: u32 = word(layout::VBUS_ETHERNET_LINKUP);
+    /// Stops.
+    pub const LINKDOWN: u32 = word(layout::VBUS_ETHERNET_LINKDOWN);
+    /// The address.
+    pub const MACQUERY: u32 = word(layout::VBUS_ETHERNET_MACQUERY);
+    /// Agrees on capabilities.
+    pub const NEGCAP: u32 = word(layout::VBUS_ETHERNET_NEGCAP);
+    /// Gives the posted buffers back empty.
+    pub const FLUSHRX: u32 = word(layout::VBUS_ETHERNET_FLUSHRX);
+    /// The number of the event queue.
+    pub const EVQQUERY: u32 = word(layout::VBUS_ETHERNET_EVQQUERY);
+    /// Asks for an address.
+    pub const MACSET: u32 = word(layout::VBUS_ETHERNET_MACSET);
+    /// The MTU, and the largest one.
+    pub const MTUQUERY: u32 = word(layout::VBUS_ETHERNET_MTUQUERY);
+    /// Agrees on a number of pairs of queues.
+    pub const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS);
 }
 
 /// Capability bits of group 0.

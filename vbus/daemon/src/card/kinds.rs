@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card leads to: a tap of the host, or the user-mode network.
 
-use super::proxy::flag;
 use super::worker::{Made, Make};
 use paravane_net::user::{Config, Network};
 use paravane_net::{Error as NetError, tap};
-use paravane_vbus::{Attribute, Error, Kind as ErrorKind};
+use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
 use paravane_vbus_cards::{Stack, Wire};
 use std::io;
 use std::net::SocketAddr;
@@ -45,14 +44,6 @@ pub trait Kind: Send {
 /// Something that may fail.
 pub type Try = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-fn writable(name: &str, value: String) -> Attribute {
-    Attribute {
-        name: name.to_string(),
-        value,
-        writable: true,
-    }
-}
-
 /// An error of the network, for clients: a tap that is missing or in use may come back.
 fn error(error: &NetError) -> Error {
     let kind = match error {
@@ -82,7 +73,7 @@ impl Kind for Tap {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        vec![writable(TAP, self.tap.clone())]
+        vec![Attribute::setting(TAP, self.tap.clone())]
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
@@ -108,7 +99,7 @@ impl Kind for Tap {
         Ok(Box::new(move |waker| {
             let link = tap::open(&name).map_err(|e| error(&e))?;
             let mut card = Wire::new(link, mac);
-            card.start(waker);
+            card.base.start(waker);
             Ok(Made {
                 presence: Some(card.presence()),
                 card: Box::new(card),
@@ -152,7 +143,7 @@ impl Kind for User {
 
     fn attributes(&self) -> Vec<Attribute> {
         [(LOOPBACK, self.loopback), (LINK_LOCAL, self.link_local)]
-            .map(|(name, on)| writable(name, u8::from(on).to_string()))
+            .map(|(name, on)| Attribute::setting(name, u8::from(on).to_string()))
             .to_vec()
     }
 
@@ -177,7 +168,7 @@ impl Kind for User {
         Ok(Box::new(move |waker| {
             let network = Network::new(config).map_err(|e| error(&e))?;
             let mut card = Stack::new(network, mac);
-            card.start(waker);
+            card.base.start(waker);
             Ok(Made {
                 presence: None,
                 card: Box::new(card),

@@ -87,18 +87,6 @@ fn mac_of(text: &str) -> Result<Mac, Error> {
     })
 }
 
-/// Reads a switch of two positions.
-pub fn flag(name: &str, value: &str) -> Result<bool, Error> {
-    match value {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => {
-            let text = format!("{value:.40?} is no value of {name}: 0 or 1 are");
-            Err(Error::new(ErrorKind::Invalid, text))
-        }
-    }
-}
-
 /// The device.
 pub struct Proxy {
     name: Name,
@@ -132,11 +120,7 @@ impl Device for Proxy {
 
     fn attributes(&self) -> Vec<Attribute> {
         let mut all = self.kind.attributes();
-        all.push(Attribute {
-            name: MAC.to_string(),
-            value: mac_text(self.mac),
-            writable: true,
-        });
+        all.push(Attribute::setting(MAC, mac_text(self.mac)));
         all.push(Attribute::figure("connections", self.clients.len() as u64));
         let mut totals = self.totals.clone();
         if !self.clients.is_empty() {

@@ -15,7 +15,7 @@ use file::Image;
 use paravane_vbus::devices::block::{self, Geometry, Wanted};
 use paravane_vbus::{
     Attribute, Broken, Class, ConnectionId, Device, Endpoint, Error, Kind, Name, QueueKind, Round,
-    Work, devices,
+    Work, devices, flag,
 };
 use paravane_vbus_shm::{Role, layout};
 use pool::{Action, Done, Job};
@@ -229,15 +229,10 @@ impl Device for Disk {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let writable = |name: &str, value: String| Attribute {
-            name: name.to_string(),
-            value,
-            writable: true,
-        };
         let file = self.file.as_ref().map(ToString::to_string);
         vec![
-            writable(FILE, file.unwrap_or_default()),
-            writable(READ_ONLY, u8::from(self.read_only).to_string()),
+            Attribute::setting(FILE, file.unwrap_or_default()),
+            Attribute::setting(READ_ONLY, u8::from(self.read_only).to_string()),
             Attribute::figure("connections", self.ports.len() as u64),
             Attribute::figure("requests", self.requests),
             Attribute::figure("failed", self.failed),
@@ -248,11 +243,7 @@ impl Device for Disk {
         match (name, value) {
             (FILE, "") => self.open(None, self.read_only),
             (FILE, _) => self.open(Some(Name::new(value)?), self.read_only),
-            (READ_ONLY, "0" | "1") => self.open(self.file.clone(), value == "1"),
-            (READ_ONLY, _) => {
-                let text = format!("{value:.40?} is no value of {READ_ONLY}: 0 or 1 are");
-                Err(Error::new(Kind::Invalid, text))
-            }
+            (READ_ONLY, _) => self.open(self.file.clone(), flag(name, value)?),
             _ => Err(paravane_vbus::no_attribute(name)),
         }
     }

@@ -17,12 +17,14 @@
 mod port;
 
 use self::port::{Dropped, Finished, SwitchPort};
-use super::{BOTH, Totals, Turn, flag};
+use super::{BOTH, Totals, Turn};
 use crate::content::Culprit;
-use crate::device::{Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, no_attribute};
+use crate::device::{
+    Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, flag, no_attribute,
+};
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
-use crate::ethernet::{Form, Frame, Unfinished, Way, cap, more};
+use crate::ethernet::{Form, Frame, TYPE, Unfinished, Way, call, cap, more};
 use crate::limits;
 use crate::memory::MemoryContext;
 use crate::name::Name;
@@ -30,16 +32,6 @@ use std::collections::BTreeMap;
 
 /// Largest number of ports.
 const PORTS: usize = 64;
-
-/// The calls of venet.
-mod call {
-    pub const LINKUP: u32 = 0;
-    pub const LINKDOWN: u32 = 1;
-    pub const MACQUERY: u32 = 2;
-    pub const NEGCAP: u32 = 3;
-    pub const FLUSHRX: u32 = 4;
-    pub const MACSET: u32 = 16;
-}
 
 type Mac = [u8; 6];
 
@@ -282,18 +274,14 @@ impl Switch {
 
 impl Device for Switch {
     fn interface(&self) -> &'static str {
-        "virtual-ethernet"
+        TYPE
     }
 
     fn attributes(&self) -> Vec<Attribute> {
         let ports = self.ports.values().map(|port| &port.port);
         let mut all = self.totals.attributes(ports);
         for (name, value) in [("lossless", self.lossless), ("offload", self.offload)] {
-            all.push(Attribute {
-                name: name.to_string(),
-                value: u8::from(value).to_string(),
-                writable: true,
-            });
+            all.push(Attribute::setting(name, u8::from(value).to_string()));
         }
         let Dropped {
             no_buffer,
@@ -394,10 +382,7 @@ impl Device for Switch {
             }
             _ => Err(Error::new(
                 Kind::NotFound,
-                format!(
-                    "virtual-ethernet has no call {call} with {} bytes",
-                    argument.len()
-                ),
+                format!("{TYPE} has no call {call} with {} bytes", argument.len()),
             )),
         }
     }
