@@ -8,7 +8,7 @@ use crate::test_guest::{BUFFERS, Guest};
 use crate::{Bridge, Far, FarDisk};
 use paravane_devices::OwnDevice;
 use paravane_vbus::Device;
-use paravane_vbus_client::Error;
+use paravane_vbus_client::{Client, Error, Options};
 use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
 use paravane_vbus_shm::north::Buffer;
 use std::mem::offset_of;
@@ -101,6 +101,29 @@ fn a_breach_of_vbusd_s_ends_its_connection_and_touches_no_guest() {
             buffers.iter().all(|&byte| byte == 0),
             "a buffer was written"
         );
+    }
+}
+
+/// A client asks for 4 pairs of queues, and gets 1 to 4.
+#[test]
+fn a_number_of_pairs_that_cannot_be_is_no_answer() {
+    let vbusd = HostileVbusd::start();
+    for result in [&[0; 4][..], &[5, 0, 0, 0], &[0xff; 4], &[1, 0, 0], &[]] {
+        let script = Script {
+            interface: "virtual-ethernet".to_string(),
+            result: result.to_vec(),
+            caps: 0,
+            odd: None,
+        };
+        let options = Options {
+            socket: vbusd.socket.clone(),
+            bus: "lan".to_string(),
+            device: "dev".to_string(),
+            count: 8,
+            buffer: 2048,
+        };
+        let (made, _) = vbusd.join(script, || Client::connect_pairs(options, 0, 4));
+        assert!(matches!(made, Err(Error::Protocol(_))), "{result:?}");
     }
 }
 

@@ -114,15 +114,41 @@ pub unsafe extern "C" fn vbus_connect(
     error_len: usize,
 ) -> *mut Held {
     // SAFETY: the caller's promise.
+    unsafe { vbus_connect_pairs(socket, bus, device, count, buffer, 1, error, error_len) }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// As `vbus_connect`.
+#[unsafe(no_mangle)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "vbus_connect, and the number of pairs"
+)]
+pub unsafe extern "C" fn vbus_connect_pairs(
+    socket: *const c_char,
+    bus: *const c_char,
+    device: *const c_char,
+    count: u32,
+    buffer: u32,
+    pairs: u32,
+    error: *mut c_char,
+    error_len: usize,
+) -> *mut Held {
+    // SAFETY: the caller's promise.
     let words = unsafe { (place(socket), text(bus), text(device)) };
     let made = match words {
-        (Some(socket), Some(bus), Some(device)) => Client::connect(Options {
-            socket,
-            bus,
-            device,
-            count,
-            buffer,
-        }),
+        (Some(socket), Some(bus), Some(device)) => {
+            let options = Options {
+                socket,
+                bus,
+                device,
+                count,
+                buffer,
+            };
+            Client::connect_pairs(options, 0, pairs)
+        }
         _ => Err(Error::Invalid("a name is missing, or is no UTF-8".into())),
     };
     match made {
@@ -133,6 +159,17 @@ pub unsafe extern "C" fn vbus_connect(
             std::ptr::null_mut()
         }
     }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_pairs(client: *const Held) -> u32 {
+    // SAFETY: the caller's promise.
+    let held = unsafe { &*client };
+    u32::try_from(held.client.pairs()).unwrap_or(u32::MAX)
 }
 
 /// See vbus.h.

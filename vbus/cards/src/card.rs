@@ -3,17 +3,16 @@
 //! client's queues. The client is called the guest.
 
 use crate::alarm::Alarm;
-use crate::flow::Flows;
 use crate::host::Waker;
 use crate::pair::Pair;
-use crate::queues::{ALL, EVENTS, PAIRS, transmits};
-use paravane_vbus::ethernet::call;
+use paravane_vbus::ethernet::queues::{self, ALL, EVENTS, PAIRS, transmits};
+use paravane_vbus::ethernet::{Flows, call};
 use paravane_vbus::{Broken, ConnectionId, Content, Culprit, Endpoint, Error, Kind, Sent, limits};
 use paravane_vbus_shm::layout;
 use tracing::warn;
 
 pub use crate::pair::{Lying, STALL};
-pub use crate::queues::QUEUES;
+pub use paravane_vbus::ethernet::queues::QUEUES;
 pub use paravane_vbus::ethernet::{TYPE, cap};
 pub use paravane_vbus_shm::word;
 
@@ -163,9 +162,7 @@ impl Port {
             let events = Some(&mut self.events).filter(|_| self.event_caps != 0);
             events.ok_or_else(none)?
         } else {
-            let number = if queue < EVENTS { 0 } else { (queue - 1) / 2 };
-            let pair = usize::try_from(number).ok();
-            let pair = pair.and_then(|pair| self.pairs.get_mut(pair));
+            let pair = queues::pair(queue).and_then(|pair| self.pairs.get_mut(pair));
             let pair = pair.ok_or_else(none)?;
             if transmits(queue) {
                 &mut pair.tx

@@ -12,13 +12,11 @@
 mod alarm;
 mod base;
 pub mod card;
-mod flow;
 pub mod host;
 pub mod looks;
 pub mod offload;
 mod pair;
 pub mod presence;
-mod queues;
 mod stack;
 mod wire;
 

@@ -3,12 +3,12 @@
 
 use crate::control::{Error, wait};
 use crate::link::{Link, Options, PAUSE, may_come_back};
-use crate::queues::{Put, Queues};
+use crate::pairs::Pairs;
+use crate::queues::Put;
 use paravane_vbus::ethernet::{TYPE as ETHERNET, call, more};
-use paravane_vbus::{Content, Event, Interface, Kind, MemoryContext, Parts, limits};
-use paravane_vbus_protocol::Shared;
+use paravane_vbus::{Content, Event, Interface, Kind, MemoryContext, Parts};
 use rustix::event::{PollFd, PollFlags};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Why a wait has ended.
@@ -49,11 +49,9 @@ struct Capabilities {
 pub struct Client {
     options: Options,
     link: Link,
-    queues: Queues,
+    pairs: Pairs,
     mac: Option<[u8; 6]>,
     caps: Capabilities,
-    /// Parts of the next packet that was received.
-    parts: Parts,
     /// The priority that was set.
     priority: Option<u8>,
     /// What was counted.
@@ -75,22 +73,29 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_with(options: Options, capabilities: u32) -> Result<Self, Error> {
-        let mut queues = Queues::new([options.count; 2], options.buffer)?;
-        while queues.rx.post_next()? {}
+        Client::connect_pairs(options, capabilities, 1)
+    }
+
+    /// The same, and asks an Ethernet device for so many pairs of queues, at most 8. It may have
+    /// fewer ([`Client::pairs`]). A frame is sent by the pair of its flow, so the frames of a flow
+    /// keep their order. What comes is received from the pairs in turns.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_pairs(options: Options, capabilities: u32, pairs: u32) -> Result<Self, Error> {
+        let mut pairs = Pairs::new(pairs, options.count, options.buffer)?;
         let mut mac = None;
         let mut caps = Capabilities {
             wanted: capabilities,
             agreed: 0,
         };
-        let mut parts = Parts::default();
-        let link = open(&options, &mut queues, &mut parts, &mut mac, &mut caps)?;
+        let link = open(&options, &mut pairs, &mut mac, &mut caps)?;
         Ok(Client {
             options,
             link,
-            queues,
+            pairs,
             mac,
             caps,
-            parts,
             priority: None,
             statistics: Statistics::default(),
         })
@@ -115,6 +120,18 @@ impl Client {
         self.caps.agreed
     }
 
+    /// The number of pairs of queues that the client and the device have agreed on.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs.agreed()
+    }
+
+    /// The pair by which the last packet came.
+    #[must_use]
+    pub fn pair(&self) -> usize {
+        self.pairs.current()
+    }
+
     /// As [`Client::post`], for a packet that may lie in another client's memory, and with flags.
     /// It is copied once, into several buffers if that was agreed on.
     ///
@@ -122,7 +139,7 @@ impl Client {
     /// As [`Client::post`], or the other client broke its protocol.
     pub fn put(&mut self, content: &Content<'_>, flags: u32) -> Result<bool, Put> {
         self.reclaim().map_err(Put::Failed)?;
-        let put = self.queues.put(content, flags, more(self.caps.agreed));
+        let put = self.pairs.put(content, flags, more(self.caps.agreed));
         if let Ok(true) = put {
             self.statistics.sent += 1;
         }
@@ -136,20 +153,19 @@ impl Client {
     /// # Errors
     /// The device broke the protocol.
     pub fn collect(&mut self) -> Result<bool, Error> {
-        let more = more(self.caps.agreed);
-        self.queues.collect(&mut self.parts, limits::PACKET, more)
+        self.pairs.collect(more(self.caps.agreed))
     }
 
     /// The packet that [`Client::collect`] has found.
     #[must_use]
     pub fn parts(&self) -> &Parts {
-        &self.parts
+        self.pairs.parts()
     }
 
     /// The client's memory, where that packet lies. The device may write it at any time.
     #[must_use]
     pub fn memory(&self) -> &dyn MemoryContext {
-        self.queues.memory()
+        self.pairs.memory()
     }
 
     /// The packet that [`Client::collect`] has found was dealt with.
@@ -157,12 +173,12 @@ impl Client {
     /// # Errors
     /// The device broke the protocol.
     pub fn release(&mut self) -> Result<(), Error> {
-        if !self.parts.is_whole() {
+        if !self.pairs.parts().is_whole() {
             return Ok(());
         }
-        self.queues.forget(&mut self.parts)?;
+        let inject = self.pairs.release()?;
         self.statistics.received += 1;
-        if self.queues.rx.inject() {
+        if inject {
             self.notify();
         }
         Ok(())
@@ -174,14 +190,14 @@ impl Client {
     /// The packet is longer than a buffer, or the device broke the protocol.
     pub fn post(&mut self, packet: &[u8]) -> Result<bool, Error> {
         self.reclaim()?;
-        let posted = self.queues.send(packet)?;
+        let posted = self.pairs.send(packet)?;
         self.statistics.sent += u64::from(posted);
         Ok(posted)
     }
 
     /// Notifies the device of what was posted, if it sleeps.
     pub fn flush(&mut self) {
-        if self.queues.tx.inject() {
+        if self.pairs.inject() {
             self.notify();
         }
     }
@@ -201,14 +217,14 @@ impl Client {
     /// # Errors
     /// The device broke the protocol.
     pub fn receive(&mut self, to: &mut [u8]) -> Result<Option<usize>, Error> {
-        let len = self.queues.receive(to)?;
-        if len.is_some() {
-            self.statistics.received += 1;
-            if self.queues.rx.inject() {
-                self.notify();
-            }
+        let Some((len, inject)) = self.pairs.receive(to)? else {
+            return Ok(None);
+        };
+        self.statistics.received += 1;
+        if inject {
+            self.notify();
         }
-        Ok(len)
+        Ok(Some(len))
     }
 
     /// Takes back the buffers of packets that the device has delivered, and counts them. Returns
@@ -217,11 +233,9 @@ impl Client {
     /// # Errors
     /// The device broke the protocol.
     pub fn reclaim(&mut self) -> Result<u32, Error> {
-        // No more can come back than were posted.
-        while self.queues.tx.take()?.is_some() {
-            self.statistics.delivered += u64::from(!self.queues.tx.is_amid());
-        }
-        Ok(self.queues.tx.outstanding())
+        let (delivered, left) = self.pairs.reclaim()?;
+        self.statistics.delivered += delivered;
+        Ok(left)
     }
 
     fn notify(&mut self) {
@@ -234,24 +248,19 @@ impl Client {
     /// # Errors
     /// [`Error::Lost`]: [`Client::reconnect`] may help.
     pub fn wait(&mut self, time: Option<Duration>, room: bool) -> Result<Woken, Error> {
-        let (rx, tx) = (&self.queues.rx, &self.queues.tx);
-        if rx.ready() || (room && tx.ready()) {
+        if self.pairs.ready(room) {
             return Ok(Woken::Ready);
         }
         if self.link.control.has_event() {
             return Ok(Woken::Event);
         }
-        let rests = rx.rest() && (!room || tx.rest());
-        let woken = if rests {
+        let woken = if self.pairs.rest(room) {
             self.statistics.slept += 1;
             self.sleep(time)
         } else {
             Ok(Woken::Ready)
         };
-        self.queues.rx.watch();
-        if room {
-            self.queues.tx.watch();
-        }
+        self.pairs.watch(room);
         woken
     }
 
@@ -259,17 +268,15 @@ impl Client {
     /// there is a packet, or room if it is awaited, and the caller does not wait.
     #[must_use]
     pub fn rest(&mut self, room: bool) -> bool {
-        let (rx, tx) = (&self.queues.rx, &self.queues.tx);
-        if rx.ready() || (room && tx.ready()) || self.link.control.has_event() {
+        if self.pairs.ready(room) || self.link.control.has_event() {
             return false;
         }
-        rx.rest() && (!room || tx.rest())
+        self.pairs.rest(room)
     }
 
     /// Works again after [`Client::rest`]: there is no need to be notified.
     pub fn watch(&mut self) {
-        self.queues.rx.watch();
-        self.queues.tx.watch();
+        self.pairs.watch(true);
     }
 
     /// The files that become readable after [`Client::rest`]: for notifications, which
@@ -325,7 +332,7 @@ impl Client {
     /// # Errors
     /// [`Error::Host`]: the process may not lock so much memory (`ulimit -l`).
     pub fn lock_memory(&self) -> Result<(), Error> {
-        self.queues.lock()
+        self.pairs.lock()
     }
 
     /// Calls the device.
@@ -346,17 +353,16 @@ impl Client {
         let deadline = Instant::now() + time;
         loop {
             if self.reclaim().is_ok() {
-                self.queues.mend();
+                self.pairs.mend();
             }
             let Client {
                 options,
-                queues,
-                parts,
+                pairs,
                 mac,
                 caps,
                 ..
             } = self;
-            let error = match open(options, queues, parts, mac, caps) {
+            let error = match open(options, pairs, mac, caps) {
                 Ok(mut link) => {
                     if let Some(priority) = self.priority {
                         link.prioritize(priority)?;
@@ -383,37 +389,29 @@ impl Client {
     }
 }
 
-/// Joins, opens, agrees on capabilities, shares both queues, and brings the link of an Ethernet
-/// device up.
+/// Joins, opens, agrees on capabilities and pairs, shares all queues, and brings the link of an
+/// Ethernet device up.
 fn open(
     options: &Options,
-    queues: &mut Queues,
-    parts: &mut Parts,
+    pairs: &mut Pairs,
     mac: &mut Option<[u8; 6]>,
     caps: &mut Capabilities,
 ) -> Result<Link, Error> {
-    let shared = [(0, 0), (1, Queues::tx_offset(options.count))].map(|(queue, offset)| Shared {
-        queue,
-        offset,
-        count: options.count,
-    });
-    let mut link = Link::open(options, queues.file.as_fd(), &[])?;
+    let mut link = Link::open(options, pairs.file(), &[])?;
     let ethernet = link.interface.interface == ETHERNET;
-    let mut agreed = 0;
+    let (mut agreed, mut many) = (0, 1);
     if ethernet && caps.wanted != 0 {
         agreed = agree(&mut link, caps.wanted)?;
+    }
+    if ethernet && pairs.wanted() > 1 {
+        many = agree_on_pairs(&mut link, pairs.wanted())?;
     }
     // What lies in the queues has a form that the other side would take for another one: a part of
     // a frame for a frame, and bytes of its sender's data for its addresses.
     let others = agreed != caps.agreed;
-    if others {
-        queues.empty();
-    }
-    link.share(&shared)?;
-    queues.attached(parts)?;
-    if others {
-        queues.forget_all(parts)?;
-    }
+    pairs.agree(many, others);
+    link.share(&pairs.shared())?;
+    pairs.attached(others)?;
     if ethernet {
         // Its old address, unless another client has it now.
         if let Some(mac) = mac {
@@ -427,15 +425,31 @@ fn open(
     Ok(link)
 }
 
+/// What a device answers to a call. `None`: it has no such call.
+fn answer(link: &mut Link, call: u32, argument: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    match link.call(call, argument) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::Refused(why)) if why.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The capabilities of group 0 that the device has, too.
 fn agree(link: &mut Link, wanted: u32) -> Result<u32, Error> {
     let argument = [0, wanted].map(u32::to_le_bytes).concat();
-    let answer = match link.call(call::NEGCAP, &argument) {
-        Ok(answer) => answer,
-        // It has no such call.
-        Err(Error::Refused(why)) if why.kind() == Kind::NotFound => return Ok(0),
-        Err(error) => return Err(error),
-    };
+    let answer = answer(link, call::NEGCAP, &argument)?.unwrap_or_default();
     let bits = answer.get(4..).and_then(<[u8]>::first_chunk);
     Ok(bits.map_or(0, |bits| u32::from_le_bytes(*bits)) & wanted)
+}
+
+/// The number of pairs that the device has, too.
+fn agree_on_pairs(link: &mut Link, wanted: usize) -> Result<usize, Error> {
+    let argument = u32::try_from(wanted).unwrap_or(u32::MAX).to_le_bytes();
+    let Some(answer) = answer(link, call::PAIRS, &argument)? else {
+        return Ok(1);
+    };
+    let number = answer.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    let number = number.and_then(|number| usize::try_from(number).ok());
+    let fits = number.filter(|number| (1..=wanted).contains(number));
+    fits.ok_or_else(|| Error::Protocol(format!("{answer:?} is no number of pairs")))
 }

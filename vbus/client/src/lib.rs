@@ -14,6 +14,7 @@ mod disk;
 mod link;
 #[expect(unsafe_code, reason = "mapped memory")]
 mod memory;
+mod pairs;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod queues;
 mod requests;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's memory: two rings, and a buffer for each of their descriptors.
+//! A client's memory: pairs of rings, and a buffer for each of their descriptors.
 //!
 //! Buffers come back in the order in which they were posted, so the buffer of a descriptor is the
 //! one of its number.
@@ -16,6 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// One queue and its buffers.
 pub struct Lane {
@@ -37,12 +38,14 @@ pub struct Lane {
     stale: u32,
 }
 
-/// The memory of a connection.
+/// A pair of rings. All pairs of a connection have one memory.
 pub struct Queues {
     pub rx: Lane,
     pub tx: Lane,
-    pub file: OwnedFd,
-    memory: Offsets<Memory>,
+    /// Offsets of the two rings.
+    pub offsets: [u64; 2],
+    pub file: Arc<OwnedFd>,
+    memory: Arc<Offsets<Memory>>,
 }
 
 impl std::fmt::Debug for Queues {
@@ -59,12 +62,21 @@ impl Queues {
 
     /// Memory for a receive ring and a transmit ring of so many descriptors, each with a buffer of
     /// `buffer` bytes.
-    pub fn new([received, sent]: [u32; 2], buffer: u32) -> Result<Self, Error> {
+    pub fn new(counts: [u32; 2], buffer: u32) -> Result<Self, Error> {
+        let mut pairs = Queues::pairs(1, counts, buffer)?;
+        let none = || Error::Invalid("a connection has queues".to_string());
+        pairs.pop().ok_or_else(none)
+    }
+
+    /// Memory for so many pairs of such rings.
+    pub fn pairs(pairs: u32, [received, sent]: [u32; 2], buffer: u32) -> Result<Vec<Self>, Error> {
+        // All rings, and then all buffers.
         let tx_offset = Queues::tx_offset(received);
-        let rings = (tx_offset + size(sent) as u64).next_multiple_of(4096);
+        let stride = (tx_offset + size(sent) as u64).next_multiple_of(64);
+        let rings = (u64::from(pairs) * stride).next_multiple_of(4096);
         let bytes = |count: u32| u64::from(count) * u64::from(buffer);
-        let tx_first = rings + bytes(received);
-        let len = tx_first + bytes(sent);
+        let buffers = bytes(received) + bytes(sent);
+        let len = rings + u64::from(pairs) * buffers;
         let host = |what| move |error| Error::Host(what, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"vbus", flags).map_err(host("memfd_create"))?;
@@ -99,15 +111,24 @@ impl Queues {
                 stale: 0,
             })
         };
-        let rx = lane(0, received, Role::Receive, rings)?;
-        let tx = lane(tx_offset, sent, Role::Transmit, tx_first)?;
-        let memory = Offsets(Memory { map });
-        Ok(Queues {
+        let mut lanes = Vec::new();
+        for number in 0..u64::from(pairs) {
+            let (ring, first) = (number * stride, rings + number * buffers);
+            let offsets = [ring, ring + tx_offset];
+            let [rx, tx] = offsets;
+            let rx = lane(rx, received, Role::Receive, first)?;
+            let tx = lane(tx, sent, Role::Transmit, first + bytes(received))?;
+            lanes.push((rx, tx, offsets));
+        }
+        let (file, memory) = (Arc::new(file), Arc::new(Offsets(Memory { map })));
+        let with = |(rx, tx, offsets)| Queues {
             rx,
             tx,
-            file,
-            memory,
-        })
+            offsets,
+            file: Arc::clone(&file),
+            memory: Arc::clone(&memory),
+        };
+        Ok(lanes.into_iter().map(with).collect())
     }
 
     /// Copies a packet into the next transmit buffer and posts it. False: no buffer is free.
@@ -189,7 +210,7 @@ impl Queues {
         for (index, at) in (0..content.len()).step_by(size).enumerate() {
             let len = size.min(content.len() - at);
             let place = self.tx.place_of(self.tx.posted + index as u64);
-            let copied = content.copy_to(at, len, (&self.memory, place));
+            let copied = content.copy_to(at, len, (&*self.memory, place));
             copied.map_err(|missing| Put::Broken(missing.into()))?;
         }
         let (mut left, mut flags) = (content.len(), flags & !more);
@@ -287,7 +308,7 @@ impl Queues {
 
     /// The memory, where packets lie.
     pub fn memory(&self) -> &dyn MemoryContext {
-        &self.memory
+        &*self.memory
     }
 }
 

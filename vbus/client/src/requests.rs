@@ -98,7 +98,7 @@ impl Requests {
         let queues = Queues::new([NONE, options.count], options.buffer)?;
         let shared = Shared {
             queue: TX,
-            offset: Queues::tx_offset(NONE),
+            offset: queues.offsets[1],
             count: options.count,
         };
         let mut link = Link::open(&options, queues.file.as_fd(), &[shared])?;

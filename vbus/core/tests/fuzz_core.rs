@@ -358,7 +358,7 @@ impl World {
         let mine = client.conns.iter().position(|conn| conn.id == id);
         let done: Result<(), Error> = match input.u8() % 4 {
             0 => {
-                let queue = u32::from(input.u8() % 3);
+                let queue = u32::from(input.u8() % 6);
                 let offset = input.pick(&[hostile::RX, hostile::TX, 0, u64::MAX]);
                 let count = input.pick(&[hostile::COUNT, hostile::COUNT, 0, 7, 4096]);
                 vbus.share(member, id, queue, |role| {
@@ -368,7 +368,7 @@ impl World {
                 })
             }
             1 => {
-                let call = input.pick(&[0, 1, 2, 3, 4, 16, u32::MAX]);
+                let call = input.pick(&[0, 1, 2, 3, 4, 16, 18, u32::MAX]);
                 let length = usize::from(input.u8() % 16);
                 let argument = input.bytes(length);
                 let done = vbus.call(member, id, call, argument);

@@ -39,6 +39,15 @@ struct vbus_client;
  */
 struct vbus_client *vbus_connect(const char *socket, const char *bus, const char *device,
 				 uint32_t count, uint32_t buffer, char *error, size_t error_len);
+/*
+ * The same with at most `pairs` pairs of such queues, 1 to 8: as many as the
+ * device has, which vbus_pairs says. The frames of a flow go by one pair, in
+ * order.
+ */
+struct vbus_client *vbus_connect_pairs(const char *socket, const char *bus, const char *device,
+				       uint32_t count, uint32_t buffer, uint32_t pairs,
+				       char *error, size_t error_len);
+uint32_t vbus_pairs(const struct vbus_client *client);
 /* Leaves the bus. */
 void vbus_close(struct vbus_client *client);
 /*

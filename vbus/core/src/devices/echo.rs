@@ -66,7 +66,9 @@ impl Device for Echo {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let mut all = self.totals.attributes(self.ports.values());
+        let mut all = self
+            .totals
+            .attributes(self.ports.len(), self.ports.values());
         all.push(Attribute::figure("too-long", self.too_long));
         all
     }

@@ -70,6 +70,14 @@ impl Port {
         Ok(())
     }
 
+    fn is_shared(&self) -> bool {
+        self.rx.is_some() || self.tx.is_some()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.rx.is_some() && self.tx.is_some()
+    }
+
     /// Takes a packet into `buffer` unless one is held. False: there is none.
     fn take(&mut self, most: usize) -> Result<bool, Broken> {
         if self.held.is_some() {
@@ -176,20 +184,22 @@ impl Totals {
         }
     }
 
-    /// The attributes of all connections, those of now included.
-    fn attributes<'a>(&self, ports: impl Iterator<Item = &'a Port>) -> Vec<Attribute> {
+    /// The attributes of all connections, those of now, with these queues, included.
+    fn attributes<'a>(
+        &self,
+        connections: usize,
+        ports: impl Iterator<Item = &'a Port>,
+    ) -> Vec<Attribute> {
         let mut all = Totals {
             rx: self.rx,
             tx: self.tx,
         };
-        let mut connections = 0;
         for port in ports {
             all.add(port);
-            connections += 1;
         }
         let Totals { rx, tx } = all;
         [
-            ("connections", connections),
+            ("connections", connections as u64),
             ("rx-packets", rx.packets),
             ("rx-bytes", rx.bytes),
             ("rx-notified", rx.notified),

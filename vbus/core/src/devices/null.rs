@@ -36,7 +36,8 @@ impl Device for Null {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        self.totals.attributes(self.ports.values())
+        self.totals
+            .attributes(self.ports.len(), self.ports.values())
     }
 
     fn queues(&self) -> &'static [QueueKind] {

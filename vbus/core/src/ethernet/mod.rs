@@ -3,9 +3,12 @@
 //! are longer than the MTU. A device that passes frames on between clients, of which each has
 //! agreed on something else, finishes them for those that cannot.
 
+mod flow;
 mod frame;
+pub mod queues;
 mod segment;
 
+pub use flow::{Flow, Flows};
 pub use frame::{Form, Frame, HEAD, Passed, Way};
 pub use segment::complete;
 

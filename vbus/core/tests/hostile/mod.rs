@@ -190,6 +190,8 @@ impl Conn {
         match call {
             2 => self.mac = Some(result.try_into().unwrap()),
             16 => self.mac = Some(argument.try_into().unwrap()),
+            // It may share one ring as two queues.
+            18 => self.hostile = true,
             _ => {}
         }
     }

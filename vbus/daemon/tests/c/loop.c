@@ -193,7 +193,14 @@ static void a_switch_is_called(const char *socket)
 	CHECK(!memcmp(mac, found, 6));
 	CHECK(vbus_call(card, 2, NULL, 0, part, sizeof(part)) == 6);
 	CHECK(!memcmp(mac, part, 3));
+	CHECK(vbus_pairs(card) == 1);
 	vbus_close(card);
+	card = vbus_connect_pairs(socket, "lan", "switch", 8, 2048, 4, NULL, 0);
+	CHECK(card && vbus_pairs(card) == 4);
+	vbus_close(card);
+	CHECK(!vbus_connect_pairs(socket, "lan", "switch", 8, 2048, 9, NULL, 0));
+	/* An echo has one. */
+	CHECK(vbus_pairs(client) == 1);
 }
 
 /* With a poll of its own, and in vbus_wait. */

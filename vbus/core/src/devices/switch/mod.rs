@@ -11,20 +11,25 @@
 //! capabilities for itself. A checksum that the receiver would not complete is completed here, and
 //! a long TCP segment that it would not take is cut: there the sender pays the time.
 //!
-//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`; and
-//! `MACSET`, by which a client that comes back asks for the address that it had.
+//! A port has a pair of queues, or as many as its client has asked for. The flow of a frame says by
+//! which pair of its receiver it goes, so the frames of a flow that its sender sends by one pair
+//! keep their order. The pairs of a sender take turns. One whose frame waits stops no other.
+//!
+//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`;
+//! `PAIRS`; and `MACSET`, by which a client that comes back asks for the address that it had.
 
 mod port;
 
-use self::port::{Dropped, Finished, SwitchPort};
-use super::{BOTH, Totals, Turn};
+use self::port::{Dropped, Finished, Pair, SwitchPort};
+use super::{Totals, Turn};
 use crate::content::Culprit;
 use crate::device::{
     Attribute, Class, ConnectionId, Device, QueueKind, Round, Work, flag, no_attribute,
 };
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
-use crate::ethernet::{Form, Frame, TYPE, Unfinished, Way, call, cap, more};
+use crate::ethernet::queues::OF_PAIRS;
+use crate::ethernet::{Flow, Form, Frame, TYPE, Unfinished, Way, call, cap, more};
 use crate::limits;
 use crate::memory::MemoryContext;
 use crate::name::Name;
@@ -77,7 +82,7 @@ pub struct Switch {
 /// What became of one frame, or of a segment of it.
 enum Step {
     Done,
-    /// There is no frame, or no buffer for the one that is held.
+    /// The pair has no frame, or there is no buffer for the one that it holds.
     Waits,
 }
 
@@ -87,8 +92,8 @@ enum Next {
     Gone,
     /// Further segments are to be cut off.
     More,
-    /// It waits for buffers of this port.
-    For(ConnectionId),
+    /// It waits for buffers of this port and pair.
+    For((ConnectionId, usize)),
 }
 
 impl Switch {
@@ -137,42 +142,46 @@ impl Switch {
         port.ok_or_else(|| Error::not_found("connection", "of this number"))
     }
 
-    /// Moves one frame of a port, or one segment of it.
+    /// Moves one frame of a port's pair, or one segment of it.
     fn step(
         &mut self,
-        id: ConnectionId,
+        (id, number): (ConnectionId, usize),
         turn: &mut Turn,
         broken: &mut Vec<(ConnectionId, Broken)>,
     ) -> Result<Step, Broken> {
         let Some(from) = self.ports.get_mut(&id).filter(|port| port.up) else {
             return Ok(Step::Waits);
         };
-        let Some(tx) = &mut from.port.tx else {
+        let (mac, caps) = (from.mac, from.caps);
+        let Some(pair) = from.pairs.get_mut(number) else {
+            return Ok(Step::Waits);
+        };
+        let Some(tx) = &mut pair.queues.tx else {
             return Ok(Step::Waits);
         };
         let memory = tx.memory();
-        if from.frame.form().is_none() {
-            let parts = &mut from.frame.parts;
-            if !tx.collect(parts, limits::PACKET, more(from.caps))? {
+        if pair.frame.form().is_none() {
+            let parts = &mut pair.frame.parts;
+            if !tx.collect(parts, limits::PACKET, more(caps))? {
                 return Ok(Step::Waits);
             }
-            let read = from.frame.read(&*memory, Unfinished::sent(from.caps));
+            let read = pair.frame.read(&*memory, Unfinished::sent(caps));
             read.map_err(Broken::Memory)?;
         }
-        let mac = from.mac;
         // The frame leaves the port while it is delivered to others.
-        let mut frame = std::mem::take(&mut from.frame);
+        let mut frame = std::mem::take(&mut pair.frame);
         let next = self.deliver((id, mac), &mut frame, &*memory, turn, broken);
-        let Some(from) = self.ports.get_mut(&id) else {
+        let from = self.ports.get_mut(&id);
+        let Some(pair) = from.and_then(|from| from.pairs.get_mut(number)) else {
             return Ok(Step::Waits);
         };
-        from.frame = frame;
-        from.waits_for = None;
+        pair.frame = frame;
+        pair.waits_for = None;
         match next? {
-            Next::Gone => from.forget_frame(),
+            Next::Gone => pair.forget_frame(),
             Next::More => {}
             Next::For(other) => {
-                from.waits_for = Some(other);
+                pair.waits_for = Some(other);
                 return Ok(Step::Waits);
             }
         }
@@ -204,20 +213,22 @@ impl Switch {
             self.dropped.malformed += 1;
             return Ok(Next::Gone);
         }
+        let flow = Flow::of(frame.head());
         let mut known = to_all;
         for (&id, port) in &mut self.ports {
             if id == from || !port.up || !(to_all || to == port.mac) {
                 continue;
             }
             known = true;
-            let Some(rx) = &mut port.port.rx else {
+            let (number, caps) = (flow.spread(port.pairs.len()), port.caps);
+            let pair = port.pairs.get_mut(number);
+            let Some(rx) = pair.and_then(|pair| pair.queues.rx.as_mut()) else {
                 continue;
             };
-            let takes = Unfinished::received(port.caps);
             let mut copied = 0;
-            let passed = frame.pass(memory, takes, |content, flags| {
+            let passed = frame.pass(memory, Unfinished::received(caps), |content, flags| {
                 copied = content.len();
-                rx.put(content, flags, more(port.caps))
+                rx.put(content, flags, more(caps))
             });
             let passed = match passed {
                 Ok(passed) => passed,
@@ -246,7 +257,7 @@ impl Switch {
                     }
                 }
                 // A frame for all waits for nobody.
-                Sent::NoBuffer if self.lossless && !to_all => return Ok(Next::For(id)),
+                Sent::NoBuffer if self.lossless && !to_all => return Ok(Next::For((id, number))),
                 // With it go the segments that it has left.
                 Sent::NoBuffer | Sent::TooLong => self.dropped.no_buffer += 1,
             }
@@ -257,18 +268,22 @@ impl Switch {
         Ok(Next::Gone)
     }
 
-    /// The queue whose buffers a port waits for.
-    fn awaited(&self, port: &SwitchPort) -> Option<&Endpoint> {
-        let receiver = self.ports.get(&port.waits_for?);
-        receiver.and_then(|port| port.port.rx.as_ref())
+    /// The queue whose buffers a pair waits for.
+    fn awaited(&self, pair: &Pair) -> Option<&Endpoint> {
+        let (id, number) = pair.waits_for?;
+        let receiver = self.ports.get(&id)?.pairs.get(number);
+        receiver.and_then(|pair| pair.queues.rx.as_ref())
     }
 
-    /// Ports whose frames wait for buffers of this one.
-    fn waiting(&self, id: ConnectionId) -> Vec<ConnectionId> {
-        let waits = |(&other, port): (&ConnectionId, &SwitchPort)| {
-            (port.waits_for == Some(id)).then_some(other)
-        };
-        self.ports.iter().filter_map(waits).collect()
+    /// Ports whose frames wait for buffers of this one, and a bit for each pair that they wait for.
+    fn waiting(&self, id: ConnectionId) -> impl Iterator<Item = (ConnectionId, u32)> {
+        self.ports.iter().filter_map(move |(&other, port)| {
+            let waits = port.pairs.iter().filter_map(|pair| pair.waits_for);
+            let pairs = waits
+                .filter(|(awaited, _)| *awaited == id)
+                .fold(0, |pairs, (_, number)| pairs | 1 << number);
+            (pairs != 0).then_some((other, pairs))
+        })
     }
 }
 
@@ -278,8 +293,9 @@ impl Device for Switch {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let ports = self.ports.values().map(|port| &port.port);
-        let mut all = self.totals.attributes(ports);
+        let pairs = self.ports.values().flat_map(|port| &port.pairs);
+        let queues = pairs.map(|pair| &pair.queues);
+        let mut all = self.totals.attributes(self.ports.len(), queues);
         for (name, value) in [("lossless", self.lossless), ("offload", self.offload)] {
             all.push(Attribute::setting(name, u8::from(value).to_string()));
         }
@@ -313,7 +329,7 @@ impl Device for Switch {
     }
 
     fn queues(&self) -> &'static [QueueKind] {
-        BOTH
+        OF_PAIRS
     }
 
     fn connect(&mut self, id: ConnectionId) -> Result<(), Error> {
@@ -325,7 +341,9 @@ impl Device for Switch {
 
     fn disconnect(&mut self, id: ConnectionId) {
         if let Some(port) = self.ports.remove(&id) {
-            self.totals.add(&port.port);
+            for pair in &port.pairs {
+                self.totals.add(&pair.queues);
+            }
         }
     }
 
@@ -340,88 +358,55 @@ impl Device for Switch {
             return self.set_mac(id, argument);
         }
         let has = if self.offload { cap::ALL } else { 0 };
-        let port = self.port(id)?;
-        match call {
-            call::LINKUP if port.up => Err(Error::new(Kind::Exists, "the link is up already")),
-            call::LINKUP if port.port.rx.is_none() || port.port.tx.is_none() => Err(Error::new(
-                Kind::Invalid,
-                "the link cannot be up before both queues are shared",
-            )),
-            call::LINKUP => {
-                (port.up, port.settled) = (true, true);
-                Ok(0)
-            }
-            call::LINKDOWN => {
-                port.up = false;
-                // A frame that is held waits for the link now, not for a receiver.
-                port.waits_for = None;
-                Ok(0)
-            }
-            call::MACQUERY => {
-                port.settled = true;
-                put(result, &port.mac)
-            }
-            call::NEGCAP if port.up => Err(Error::new(
-                Kind::Busy,
-                "capabilities are negotiated while the link is down",
-            )),
-            call::NEGCAP if argument.len() == 8 => {
-                let word = |at: usize| argument.get(at..).and_then(<[u8]>::first_chunk);
-                let [group, wanted] =
-                    [0, 4].map(|at| u32::from_le_bytes(*word(at).unwrap_or(&[0; 4])));
-                let agreed = port.agree(group, wanted & has);
-                put(result, &[group, agreed].map(u32::to_le_bytes).concat())
-            }
-            call::FLUSHRX => {
-                let Some(rx) = &mut port.port.rx else {
-                    return Ok(0);
-                };
-                let flushed = rx.flush_buffers(limits::DESCRIPTORS);
-                let text = |error: Broken| Error::new(Kind::Broken, error.to_string());
-                flushed.map(|_| 0).map_err(text)
-            }
-            _ => Err(Error::new(
-                Kind::NotFound,
-                format!("{TYPE} has no call {call} with {} bytes", argument.len()),
-            )),
-        }
+        self.port(id)?.call(has, call, argument, result)
     }
 
     fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
-        self.port(id)?.port.share(queue, endpoint)
+        self.port(id)?.share(queue, endpoint)
     }
 
     fn work(&mut self, id: ConnectionId, budget: u32, round: &mut Round) -> Work {
         let Some(port) = self.ports.get(&id) else {
             return Work::Nothing;
         };
-        port.port.begin();
-        // What its owner has announced is looked for now. It would not let this port rest. The
-        // notifications stay: others may wait for the same queue.
-        if let Some(awaited) = self.awaited(port) {
-            awaited.look();
+        let mut ready = 0;
+        for (number, pair) in port.pairs.iter().enumerate() {
+            pair.queues.begin();
+            // What its owner has announced is looked for now. It would not let this port rest. The
+            // notifications stay: others may wait for the same queue.
+            if let Some(awaited) = self.awaited(pair) {
+                awaited.look();
+            }
+            let rx = pair.queues.rx.as_ref();
+            ready |= u32::from(rx.is_some_and(Endpoint::ready)) << number;
         }
         // Frames of other ports may have waited for buffers that this one has posted now.
-        if port.port.rx.as_ref().is_some_and(Endpoint::ready) {
-            round.also.extend(self.waiting(id));
-        }
+        let waiting = self.waiting(id).filter(|(_, pairs)| pairs & ready != 0);
+        round.also.extend(waiting.map(|(other, _)| other));
+        let (many, mut next) = (port.pairs.len(), port.next);
+        // A bit for each pair.
+        let mut waits = 0u32;
         let (mut done, mut more) = (false, true);
         let mut turn = Turn::new(budget);
         while turn.goes_on() {
-            match self.step(id, &mut turn, &mut round.broken) {
+            let mut pairs = (next..next + many).map(|number| number % many);
+            let Some(number) = pairs.find(|number| waits >> number & 1 == 0) else {
+                more = false;
+                break;
+            };
+            match self.step((id, number), &mut turn, &mut round.broken) {
                 Ok(Step::Done) => done = true,
-                Ok(Step::Waits) => {
-                    more = false;
-                    break;
-                }
+                Ok(Step::Waits) => waits |= 1 << number,
                 Err(error) => {
                     round.broken.push((id, error));
                     return Work::Nothing;
                 }
             }
+            next = number + 1;
         }
         if let Some(port) = self.ports.get_mut(&id) {
-            port.port.signal();
+            port.next = next;
+            port.pairs.iter_mut().for_each(|pair| pair.queues.signal());
         }
         Work::of(done, more)
     }
@@ -431,23 +416,18 @@ impl Device for Switch {
             return false;
         };
         let rests = |queue: &Endpoint| queue.rest() || queue.ready();
-        let awaited = !self.waiting(id).is_empty();
-        let rx = port.port.rx.as_ref().filter(|_| awaited);
-        let more = rx.is_some_and(rests);
-        // The receiver notifies the switch when it posts buffers, and the sender need not.
-        let next = match port.waits_for {
-            Some(_) => self.awaited(port),
-            None => port.port.tx.as_ref(),
-        };
-        more | next.is_none_or(rests)
+        let awaited = self.waiting(id).fold(0, |all, (_, pairs)| all | pairs);
+        let mut more = false;
+        for (number, pair) in port.pairs.iter().enumerate() {
+            let rx = pair.queues.rx.as_ref();
+            more |= rx.filter(|_| awaited >> number & 1 != 0).is_some_and(rests);
+            // The receiver notifies the switch when it posts buffers, and the sender need not.
+            let next = match pair.waits_for {
+                Some(_) => self.awaited(pair),
+                None => pair.queues.tx.as_ref(),
+            };
+            more |= next.is_none_or(rests);
+        }
+        more
     }
-}
-
-fn put(result: &mut [u8], bytes: &[u8]) -> Result<usize, Error> {
-    let Some(place) = result.get_mut(..bytes.len()) else {
-        let text = format!("the result has {} bytes", bytes.len());
-        return Err(Error::new(Kind::Invalid, text));
-    };
-    place.copy_from_slice(bytes);
-    Ok(bytes.len())
 }

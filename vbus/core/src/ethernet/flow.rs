@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which pair of queues frames belong to.
 
-use paravane_vbus_shm::layout;
+use super::queues::PAIRS;
 
 /// Flows whose pairs a card remembers. Flows beyond share places.
 const FLOWS: usize = 256;
 /// Of no flow that was seen.
 const NONE: u8 = u8::MAX;
-const _: () = assert!(layout::VBUS_ETHERNET_PAIRS_MAX < NONE as u64);
+const _: () = assert!(PAIRS < NONE as u32);
 
 /// The pair by which the guest has sent the last frame of a flow: its answer goes there, too, and
 /// so to the vCPU that waits for it.
@@ -23,22 +23,39 @@ impl Default for Flows {
 impl Flows {
     /// The guest has sent a frame by this pair.
     pub fn sent(&mut self, frame: &[u8], pair: usize) {
-        if let Some(place) = self.0.get_mut(usize::from(number(frame))) {
+        if let Some(place) = self.0.get_mut(usize::from(Flow::of(frame).0)) {
             *place = u8::try_from(pair).unwrap_or(NONE);
         }
     }
 
     /// The pair for a frame to the guest, one of so many.
     pub fn pair(&self, frame: &[u8], pairs: usize) -> usize {
-        let number = usize::from(number(frame));
-        match self.0.get(number) {
+        let flow = Flow::of(frame);
+        match self.0.get(usize::from(flow.0)) {
             Some(&pair) if usize::from(pair) < pairs => usize::from(pair),
-            _ => number.checked_rem(pairs).unwrap_or(0),
+            _ => flow.spread(pairs),
         }
     }
 }
 
 /// A number that both directions of a flow share. Frames that are no IP packets have one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow(u8);
+
+impl Flow {
+    /// That of a frame, of which the headers are enough.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Self {
+        Flow(number(frame))
+    }
+
+    /// One of so many pairs, the same for all frames of the flow.
+    #[must_use]
+    pub fn spread(self, pairs: usize) -> usize {
+        usize::from(self.0).checked_rem(pairs).unwrap_or(0)
+    }
+}
+
 fn number(frame: &[u8]) -> u8 {
     let word = |at: usize| {
         let bytes = frame

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pairs of queues of a client, and which one a packet takes.
+
+use crate::control::Error;
+use crate::queues::{Put, Queues};
+use paravane_vbus::ethernet::{Flow, queues};
+use paravane_vbus::{Content, MemoryContext, Parts, limits};
+use paravane_vbus_protocol::Shared;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A pair, and the packet that comes by it.
+#[derive(Debug)]
+struct Pair {
+    queues: Queues,
+    parts: Parts,
+}
+
+/// The pairs.
+#[derive(Debug)]
+pub struct Pairs {
+    /// As many as the client wants, at least one.
+    all: Vec<Pair>,
+    /// The number that the device has agreed to: 1 to all.
+    agreed: usize,
+    /// The pair of the last packet that was received.
+    current: usize,
+    count: u32,
+}
+
+impl Pairs {
+    /// So many, whose queues have `count` descriptors and buffers of `buffer` bytes. All receive
+    /// buffers are posted.
+    pub fn new(wanted: u32, count: u32, buffer: u32) -> Result<Self, Error> {
+        if !(1..=queues::PAIRS).contains(&wanted) {
+            let text = format!(
+                "{wanted} pairs are not possible: 1 to {} are",
+                queues::PAIRS
+            );
+            return Err(Error::Invalid(text));
+        }
+        let mut all = Vec::new();
+        for mut queues in Queues::pairs(wanted, [count; 2], buffer)? {
+            while queues.rx.post_next()? {}
+            let parts = Parts::default();
+            all.push(Pair { queues, parts });
+        }
+        Ok(Pairs {
+            all,
+            agreed: 1,
+            current: 0,
+            count,
+        })
+    }
+
+    /// The number that the client wants.
+    pub fn wanted(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The number that the device has agreed to.
+    pub fn agreed(&self) -> usize {
+        self.agreed
+    }
+
+    /// The memory of all of them, for the device.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.all[0].queues.file.as_fd()
+    }
+
+    /// The memory of all of them, where packets lie.
+    pub fn memory(&self) -> &dyn MemoryContext {
+        self.all[0].queues.memory()
+    }
+
+    /// Keeps all of it in memory.
+    pub fn lock(&self) -> Result<(), Error> {
+        self.all[0].queues.lock()
+    }
+
+    fn used(&self) -> impl Iterator<Item = &Queues> {
+        self.all.iter().take(self.agreed).map(|pair| &pair.queues)
+    }
+
+    /// Before a device attaches that has agreed to so many. Packets that it will not see, or with
+    /// `anew` would not understand, become packets without bytes.
+    pub fn agree(&mut self, agreed: usize, anew: bool) {
+        self.agreed = agreed.clamp(1, self.all.len());
+        let kept = if anew { 0 } else { self.agreed };
+        for pair in self.all.iter_mut().skip(kept) {
+            pair.queues.empty();
+        }
+        self.current = 0;
+    }
+
+    /// The queues that the device gets.
+    pub fn shared(&self) -> Vec<Shared> {
+        let of_pair = |(pair, queues): (u32, &Queues)| {
+            let numbers = queues::of_pair(pair).into_iter();
+            let shared = numbers.zip(queues.offsets).map(|(queue, offset)| Shared {
+                queue,
+                offset,
+                count: self.count,
+            });
+            shared.collect::<Vec<_>>()
+        };
+        (0..).zip(self.used()).flat_map(of_pair).collect()
+    }
+
+    /// The device has attached and passes nothing on yet. With `anew` what came back from the one
+    /// before is forgotten.
+    pub fn attached(&mut self, anew: bool) -> Result<(), Error> {
+        for Pair { queues, parts } in self.all.iter_mut().take(self.agreed) {
+            queues.attached(parts)?;
+            if anew {
+                queues.forget_all(parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before another device attaches: [`Queues::mend`].
+    pub fn mend(&mut self) {
+        for pair in &mut self.all {
+            pair.queues.mend();
+        }
+    }
+
+    /// The pair by which packets of a flow are sent.
+    fn of_flow(&mut self, packet: &[u8]) -> &mut Queues {
+        let number = match self.agreed {
+            1 => 0,
+            many => Flow::of(packet).spread(many),
+        };
+        &mut self.all[number].queues
+    }
+
+    /// Posts a packet that may lie in another client's memory: [`Queues::put`].
+    pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<bool, Put> {
+        self.of_flow(content.head()).put(content, flags, more)
+    }
+
+    /// Posts a packet. False: no buffer is free.
+    pub fn send(&mut self, packet: &[u8]) -> Result<bool, Error> {
+        self.of_flow(packet).send(packet)
+    }
+
+    /// Takes back what the device has delivered. Returns how many packets these are, and how many
+    /// it still has.
+    pub fn reclaim(&mut self) -> Result<(u64, u32), Error> {
+        let (mut delivered, mut left) = (0, 0);
+        for Pair { queues, .. } in &mut self.all {
+            // No more can come back than were posted.
+            while queues.tx.take()?.is_some() {
+                delivered += u64::from(!queues.tx.is_amid());
+            }
+            left += queues.tx.outstanding();
+        }
+        Ok((delivered, left))
+    }
+
+    /// The pairs in the order in which they are looked at: each is the first in its turn.
+    fn turns(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, many) = (self.current + 1, self.agreed);
+        (first..first + many).map(move |number| number % many)
+    }
+
+    /// Looks for the next packet, unless there is one: true.
+    pub fn collect(&mut self, more: u32) -> Result<bool, Error> {
+        if self.parts().is_whole() {
+            return Ok(true);
+        }
+        for number in self.turns() {
+            let Pair { queues, parts } = &mut self.all[number];
+            if queues.collect(parts, limits::PACKET, more)? {
+                self.current = number;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The packet that [`Pairs::collect`] has found.
+    pub fn parts(&self) -> &Parts {
+        &self.all[self.current].parts
+    }
+
+    /// The pair of the packet that came last.
+    pub fn current(&self) -> usize {
+        self.current
+    }
+
+    /// The packet that [`Pairs::collect`] has found was dealt with. Returns whether the device must
+    /// be notified.
+    pub fn release(&mut self) -> Result<bool, Error> {
+        let Pair { queues, parts } = &mut self.all[self.current];
+        queues.forget(parts)?;
+        Ok(queues.rx.inject())
+    }
+
+    /// Copies the next packet. Returns its length, and whether the device must be notified.
+    pub fn receive(&mut self, to: &mut [u8]) -> Result<Option<(usize, bool)>, Error> {
+        for number in self.turns() {
+            let queues = &mut self.all[number].queues;
+            if let Some(len) = queues.receive(to)? {
+                let inject = queues.rx.inject();
+                self.current = number;
+                return Ok(Some((len, inject)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the device must be notified of what was posted.
+    pub fn inject(&self) -> bool {
+        self.used()
+            .fold(false, |due, queues| due | queues.tx.inject())
+    }
+
+    /// Whether a packet came, or one was delivered if `room` is awaited.
+    pub fn ready(&self, room: bool) -> bool {
+        self.used()
+            .any(|queues| queues.rx.ready() || (room && queues.tx.ready()))
+    }
+
+    /// Asks for notifications. False: something came before.
+    pub fn rest(&self, room: bool) -> bool {
+        self.used()
+            .all(|queues| queues.rx.rest() && (!room || queues.tx.rest()))
+    }
+
+    /// Needs no notification of packets, and of those that were delivered if `room` was awaited.
+    pub fn watch(&self, room: bool) {
+        for queues in self.used() {
+            queues.rx.watch();
+            if room {
+                queues.tx.watch();
+            }
+        }
+    }
+}
