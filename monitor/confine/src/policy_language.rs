@@ -292,6 +292,13 @@ fn constant(name: &str) -> Option<u64> {
         "S_IFREG" => return Some(libc::S_IFREG.into()),
         "S_IFIFO" => return Some(libc::S_IFIFO.into()),
         "S_IFSOCK" => return Some(libc::S_IFSOCK.into()),
+        "LOCK_UN" => libc::LOCK_UN,
+        "RWF_NOWAIT" => libc::RWF_NOWAIT,
+        // linux/io_uring.h.
+        "IORING_ENTER_GETEVENTS" => 1,
+        "IORING_ENTER_REGISTERED_RING" => 1 << 4,
+        "IORING_REGISTER_FILES_UPDATE" => 6,
+        "IORING_REGISTER_USE_REGISTERED_RING" => return Some(1 << 31),
         "FIONBIO" => return Some(libc::FIONBIO),
         // linux/kvm.h.
         "KVM_RUN" => 0xae80,

@@ -28,17 +28,32 @@ pub fn start(
     files: Files,
     work: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<()> {
+    prepared(name, files, move || (policy, ()), move |()| work())
+}
+
+/// The same for a thread that first makes what its policy does not admit, and then knows which
+/// policy that is.
+///
+/// # Errors
+/// As those of [`start`].
+pub fn prepared<T>(
+    name: &str,
+    files: Files,
+    prepare: impl FnOnce() -> (&'static str, T) + Send + 'static,
+    work: impl FnOnce(T) + Send + 'static,
+) -> anyhow::Result<()> {
     let (tell, told) = channel();
     let thread = std::thread::Builder::new().name(name.to_string());
     thread
         .spawn(move || {
+            let (policy, made) = prepare();
             let entered = paravane_confine::enter(policy, &files);
             let go = entered.is_ok();
             // Fails only if the caller no longer waits.
             let _ = tell.send(entered);
             if go {
                 let _abort = Abort;
-                work();
+                work(made);
             }
         })
         .context("cannot start a thread")?;

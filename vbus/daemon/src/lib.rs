@@ -66,8 +66,8 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     maker.create(folder).with_context(context)?;
     check_folder(folder)?;
     let store = Store::open(folder)?;
-    let pool = disk::Pool::start()?;
     let files = raise_files()?;
+    let pool = disk::Pool::start()?;
     let cards = card::Cards::start(files)?;
     let vbus = store.load(&pool, &cards)?;
     let path = match &options.socket {

@@ -16,9 +16,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-#[test]
-fn clients_read_write_and_flush() {
-    let daemon = daemon();
+with_engines!(
+    clients_read_write_and_flush,
+    nothing_acknowledged_is_lost_when_vbusd_dies,
+    only_files_of_its_folder_are_served,
+    a_disk_that_may_not_be_written_is_not_also_after_a_restart,
+    vbusd_starts_without_a_file_and_finds_it_later,
+    a_file_that_shrinks_fails_requests_and_nothing_else,
+    a_file_that_grows_is_seen_after_a_reset,
+    its_thread_is_confined,
+    a_client_in_c_works,
+);
+
+fn clients_read_write_and_flush(engine: &str) {
+    let daemon = daemon(engine);
     let (mut one, mut other) = (disk(&daemon), disk(&daemon));
     assert_eq!((one.sectors(), one.is_read_only()), (SECTORS as u64, false));
     let mut found = vec![0; SECTORS * SECTOR];
@@ -45,9 +56,8 @@ fn clients_read_write_and_flush() {
 
 /// A client writes numbers and flushes, and vbusd is killed meanwhile: what was acknowledged is
 /// there, and the client goes on.
-#[test]
-fn nothing_acknowledged_is_lost_when_vbusd_dies() {
-    let mut daemon = daemon();
+fn nothing_acknowledged_is_lost_when_vbusd_dies(engine: &str) {
+    let mut daemon = daemon(engine);
     let (end, kept) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let mut disk = disk(&daemon);
@@ -96,9 +106,8 @@ fn check(file: &File, last: u64) {
     }
 }
 
-#[test]
-fn only_files_of_its_folder_are_served() {
-    let daemon = daemon();
+fn only_files_of_its_folder_are_served(engine: &str) {
+    let daemon = daemon(engine);
     let outside = daemon.folder.path().join("state.json");
     std::os::unix::fs::symlink(&outside, path(&daemon, "link")).unwrap();
     std::os::unix::fs::symlink("/etc", path(&daemon, "etc")).unwrap();
@@ -141,9 +150,8 @@ fn only_files_of_its_folder_are_served() {
     assert!(matches!(set, Err(Error::Refused(error)) if error.kind() == Kind::Busy));
 }
 
-#[test]
-fn a_disk_that_may_not_be_written_is_not_also_after_a_restart() {
-    let mut daemon = daemon();
+fn a_disk_that_may_not_be_written_is_not_also_after_a_restart(engine: &str) {
+    let mut daemon = daemon(engine);
     let set = Request::SetAttribute {
         device: name("disk"),
         attribute: "read-only".to_string(),
@@ -163,9 +171,8 @@ fn a_disk_that_may_not_be_written_is_not_also_after_a_restart() {
 }
 
 /// A file that is missing keeps vbusd from nothing but its disk.
-#[test]
-fn vbusd_starts_without_a_file_and_finds_it_later() {
-    let mut daemon = daemon();
+fn vbusd_starts_without_a_file_and_finds_it_later(engine: &str) {
+    let mut daemon = daemon(engine);
     fs::rename(path(&daemon, "image"), path(&daemon, "away")).unwrap();
     daemon.restart();
     let early = Disk::connect(&daemon.socket(), "lan", "disk", Duration::ZERO);
@@ -174,9 +181,8 @@ fn vbusd_starts_without_a_file_and_finds_it_later() {
     disk(&daemon).read(0, &mut [0; SECTOR]).unwrap();
 }
 
-#[test]
-fn a_file_that_shrinks_fails_requests_and_nothing_else() {
-    let daemon = daemon();
+fn a_file_that_shrinks_fails_requests_and_nothing_else(engine: &str) {
+    let daemon = daemon(engine);
     let mut disk = disk(&daemon);
     let file = File::options().write(true).open(path(&daemon, "image"));
     file.unwrap().set_len(1024 * SECTOR as u64).unwrap();
@@ -188,9 +194,8 @@ fn a_file_that_shrinks_fails_requests_and_nothing_else() {
 
 /// A file that is larger now is a larger disk for who connects again, and one that another program
 /// has locked is none.
-#[test]
-fn a_file_that_grows_is_seen_after_a_reset() {
-    let daemon = daemon();
+fn a_file_that_grows_is_seen_after_a_reset(engine: &str) {
+    let daemon = daemon(engine);
     let mut disk = disk(&daemon);
     let file = File::options()
         .read(true)
@@ -222,9 +227,8 @@ fn a_file_that_grows_is_seen_after_a_reset() {
 }
 
 /// The thread with the files has a policy, and never sees a client's memory.
-#[test]
-fn its_thread_is_confined() {
-    let daemon = daemon();
+fn its_thread_is_confined(engine: &str) {
+    let daemon = daemon(engine);
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
     let found = tasks.filter(|task| {
         let folder = task.as_ref().unwrap().path();
@@ -235,9 +239,8 @@ fn its_thread_is_confined() {
 }
 
 /// The C example writes the disk and finds what it wrote.
-#[test]
-fn a_client_in_c_works() {
-    let daemon = daemon();
+fn a_client_in_c_works(engine: &str) {
+    let daemon = daemon(engine);
     let (_folder, program) = compiled("disk");
     let output = Command::new(program)
         .arg(daemon.socket())

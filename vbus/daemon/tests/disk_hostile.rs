@@ -16,6 +16,11 @@ use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
+with_engines!(
+    what_makes_no_sense_fails_and_breaches_end_the_connection,
+    random_requests_harm_nobody,
+);
+
 /// What a hostile client puts into its memory: a ring of four descriptors, and buffers.
 struct Hostile {
     control: Control,
@@ -158,9 +163,8 @@ impl Hostile {
     }
 }
 
-#[test]
-fn what_makes_no_sense_fails_and_breaches_end_the_connection() {
-    let daemon = daemon();
+fn what_makes_no_sense_fails_and_breaches_end_the_connection(engine: &str) {
+    let daemon = daemon(engine);
     let mut beside = disk(&daemon);
     let mut hostile = Hostile::new(&daemon);
     let sector = u32::try_from(SECTOR).unwrap();
@@ -209,9 +213,8 @@ fn what_makes_no_sense_fails_and_breaches_end_the_connection() {
 
 /// Requests of random content: each is done, refused, or ends its connection. Nobody else notices,
 /// and the file has changed only where a request says so.
-#[test]
-fn random_requests_harm_nobody() {
-    let daemon = daemon();
+fn random_requests_harm_nobody(engine: &str) {
+    let daemon = daemon(engine);
     let mut beside = disk(&daemon);
     beside.write(100, &[7; SECTOR]).unwrap();
     let mut hostile = Hostile::new(&daemon);

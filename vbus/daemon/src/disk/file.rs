@@ -2,26 +2,47 @@
 //! The files of disks. They are in the folder `disks` of vbusd's own, the only one in which it may
 //! open files.
 
+use super::pool::{Mail, Message};
 use paravane_vbus::devices::block::SECTOR;
 use paravane_vbus::{Error, Kind, Name};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An open file, locked as machines lock theirs.
 #[derive(Debug)]
 pub struct Image {
     pub file: File,
+    /// Not used twice.
+    pub id: u64,
+    /// A ring has it, too.
+    pub in_ring: AtomicBool,
+    /// The file system cannot say what it has in the page cache.
+    pub always_waits: AtomicBool,
     path: PathBuf,
+    thread: Mail,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if self.in_ring.load(Ordering::Acquire) {
+            // The ring keeps the file open a little longer, and the lock belongs to the open file.
+            // An error leaves it locked as long.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+        self.thread.send(Message::Gone(self.id));
+    }
 }
 
 impl Image {
-    /// Opens a file in the folder.
+    /// Opens a file in the folder, for this thread.
     ///
     /// # Errors
     /// There is none, it is no ordinary file of whole sectors, or another program uses it.
-    pub fn open(folder: &Path, name: &Name, read_only: bool) -> Result<Self, Error> {
+    pub fn open(folder: &Path, name: &Name, read_only: bool, thread: &Mail) -> Result<Self, Error> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         let path = folder.join(name.as_str());
         let (access, lock) = if read_only {
             (OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
@@ -43,7 +64,11 @@ impl Image {
         }
         let image = Image {
             file: file.into(),
+            id: LAST.fetch_add(1, Ordering::Relaxed),
+            in_ring: AtomicBool::new(false),
+            always_waits: AtomicBool::new(false),
             path,
+            thread: thread.clone(),
         };
         image.sectors()?;
         Ok(image)

@@ -2,15 +2,24 @@
 //! The class `vblk`: a file as a disk, for any client of the bus.
 //!
 //! The device is `virtual-block`, as the disks of machines are. All connections share the file. A
-//! request is done by another thread, in the order in which it came; its descriptors go back in the
-//! order of the ring.
+//! request is done by another thread, as if in the order in which it came (`order`); its
+//! descriptors go back in the order of the queue.
 
+mod direct;
+mod engine;
 mod file;
+mod order;
 mod pool;
 mod port;
+#[expect(unsafe_code, reason = "shares memory with the kernel")]
+mod ring;
+mod worker;
+#[cfg(test)]
+mod worker_tests;
 
 pub use pool::Pool;
 
+use engine::Engine;
 use file::Image;
 use paravane_vbus::devices::block::{self, Geometry, Wanted};
 use paravane_vbus::{
@@ -30,11 +39,15 @@ pub const FOLDER: &str = "disks";
 /// Most requests of a connection under way, and most bytes of one.
 const DEPTH: usize = 8;
 const MOST: usize = 256 << 10;
-/// Most bytes of all connections to a disk under way.
+/// Most bytes of all connections to a disk under way, those that have ended included, and the bytes
+/// for which a request counts at least: it takes some memory, and a flush has no data.
 const MOST_OF_ALL: usize = 16 << 20;
+const LEAST: usize = 4096;
 /// Attributes.
 const FILE: &str = "file";
 const READ_ONLY: &str = "read-only";
+const ENGINE: &str = "engine";
+const ENGINE_USED: &str = "engine-used";
 
 const QUEUES: &[QueueKind] = &[QueueKind {
     number: devices::TX,
@@ -76,6 +89,7 @@ impl Class for DiskClass {
             restores: Arc::clone(&self.restores),
             file: None,
             read_only: false,
+            engine: Engine::default(),
             image: None,
             geometry: Geometry::new(0, false, name.as_str()),
             ports: BTreeMap::new(),
@@ -95,27 +109,34 @@ struct Disk {
     restores: Arc<AtomicBool>,
     file: Option<Name>,
     read_only: bool,
+    engine: Engine,
     /// Of the file, once a client needed it.
     image: Option<Arc<Image>>,
     geometry: Geometry,
     ports: BTreeMap<ConnectionId, Port>,
-    /// Bytes that the other thread has.
+    /// Bytes that the other thread has, by the weights of requests.
     under_way: usize,
     requests: u64,
     failed: u64,
 }
 
 impl Disk {
-    /// Opens the file, which takes the place of the one before.
-    fn open(&mut self, file: Option<Name>, read_only: bool) -> Result<(), Error> {
+    fn check_idle(&self) -> Result<(), Error> {
         if !self.ports.is_empty() {
             let text = "the disk is in use: its clients must leave first";
             return Err(Error::new(Kind::Busy, text));
         }
+        Ok(())
+    }
+
+    /// Opens the file, which takes the place of the one before.
+    fn open(&mut self, file: Option<Name>, read_only: bool) -> Result<(), Error> {
+        self.check_idle()?;
         // Its lock would refuse the next one.
         self.image = None;
         if !self.restores.load(Ordering::SeqCst) {
-            let open = |name: &Name| Image::open(&self.folder, name, read_only);
+            let thread = self.pool.mail();
+            let open = |name: &Name| Image::open(&self.folder, name, read_only, thread);
             let image = file.as_ref().map(open).transpose()?;
             self.image = image.map(Arc::new);
         }
@@ -123,8 +144,34 @@ impl Disk {
         Ok(())
     }
 
+    /// Whether this host has what an engine needs.
+    fn check_engine(&self, engine: Engine) -> Result<(), Error> {
+        match self.pool.refusal() {
+            Some(why) if engine == Engine::Uring => {
+                let text = format!("the host refuses io_uring ({why}): `{ENGINE}` can be pread");
+                Err(Error::new(Kind::Host, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set_engine(&mut self, value: &str) -> Result<(), Error> {
+        let Some(engine) = Engine::of(value) else {
+            let all = Engine::ALL.map(Engine::name).join(", ");
+            let text = format!("{value:.40?} is no value of {ENGINE}: {all} are");
+            return Err(Error::new(Kind::Invalid, text));
+        };
+        self.check_idle()?;
+        if !self.restores.load(Ordering::SeqCst) {
+            self.check_engine(engine)?;
+        }
+        self.engine = engine;
+        Ok(())
+    }
+
     /// Opens the file, unless that was done; and looks how large it is if nobody uses it.
     fn ready(&mut self) -> Result<(), Error> {
+        self.check_engine(self.engine)?;
         if self.image.is_none() && self.file.is_some() {
             self.open(self.file.clone(), self.read_only)?;
         }
@@ -146,10 +193,10 @@ impl Disk {
             let Done {
                 id,
                 number,
-                bytes,
+                weight,
                 result,
             } = done;
-            self.under_way = self.under_way.saturating_sub(bytes);
+            self.under_way = self.under_way.saturating_sub(weight);
             let Some(port) = self.ports.get_mut(&id) else {
                 continue;
             };
@@ -208,14 +255,16 @@ impl Disk {
                     continue;
                 }
             };
-            self.under_way += bytes;
+            let weight = bytes.max(LEAST);
+            self.under_way += weight;
             self.pool.begin(Job {
                 device: self.name.clone(),
                 id,
                 number,
                 image: Arc::clone(image),
+                engine: self.engine,
                 offset: sector * block::SECTOR,
-                bytes,
+                weight,
                 action,
             });
         }
@@ -230,9 +279,16 @@ impl Device for Disk {
 
     fn attributes(&self) -> Vec<Attribute> {
         let file = self.file.as_ref().map(ToString::to_string);
+        let used = self.engine.used(self.pool.refusal().is_none());
         vec![
             Attribute::setting(FILE, file.unwrap_or_default()),
             Attribute::setting(READ_ONLY, u8::from(self.read_only).to_string()),
+            Attribute::setting(ENGINE, self.engine.to_string()),
+            Attribute {
+                name: ENGINE_USED.to_string(),
+                value: used.to_string(),
+                writable: false,
+            },
             Attribute::figure("connections", self.ports.len() as u64),
             Attribute::figure("requests", self.requests),
             Attribute::figure("failed", self.failed),
@@ -244,6 +300,7 @@ impl Device for Disk {
             (FILE, "") => self.open(None, self.read_only),
             (FILE, _) => self.open(Some(Name::new(value)?), self.read_only),
             (READ_ONLY, _) => self.open(self.file.clone(), flag(name, value)?),
+            (ENGINE, _) => self.set_engine(value),
             _ => Err(paravane_vbus::no_attribute(name)),
         }
     }

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that reads and writes the files of disks. It has no memory of a client: what is
-//! written was copied before, and what was read is copied after, by vbusd's first thread.
+//! written was copied before, and what was read is copied after, by vbusd's first thread. So a
+//! client that ends, or changes its memory, does not touch what is under way.
 
+use super::engine::Engine;
 use super::file::Image;
+use super::ring::{Operation, Ring};
+use super::worker::{Tag, Worker};
+use super::{direct, worker};
 use crate::confined;
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_vbus::{ConnectionId, Name};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What is to be done with a file.
 #[derive(Debug)]
@@ -25,6 +31,17 @@ pub enum Action {
     Flush,
 }
 
+impl Action {
+    /// The operation and its buffer.
+    pub fn parts(self) -> (Operation, Vec<u8>) {
+        match self {
+            Action::Read(len) => (Operation::Read, vec![0; len]),
+            Action::Write(bytes) => (Operation::Write, bytes),
+            Action::Flush => (Operation::Flush, Vec::new()),
+        }
+    }
+}
+
 /// A request to a file.
 #[derive(Debug)]
 pub struct Job {
@@ -33,9 +50,11 @@ pub struct Job {
     pub id: ConnectionId,
     pub number: u64,
     pub image: Arc<Image>,
+    pub engine: Engine,
     /// In bytes.
     pub offset: u64,
-    pub bytes: usize,
+    /// What [`Done`] gives back.
+    pub weight: usize,
     pub action: Action,
 }
 
@@ -44,95 +63,245 @@ pub struct Job {
 pub struct Done {
     pub id: ConnectionId,
     pub number: u64,
-    /// Bytes that are no longer under way.
-    pub bytes: usize,
+    /// That of the job, which is no longer under way.
+    pub weight: usize,
     /// The bytes that were read. `None`: the host could not do it.
     pub result: Option<Vec<u8>>,
 }
 
-type Results = Arc<Mutex<BTreeMap<Name, Vec<Done>>>>;
-
-/// The thread, as the first one sees it.
+/// What the thread is told.
 #[derive(Debug)]
-pub struct Pool {
-    jobs: Sender<Job>,
+pub enum Message {
+    Job(Job),
+    /// The image of this id is closed.
+    Gone(u64),
+    /// It ends when all is done.
+    End,
+}
+
+/// The way to the thread.
+#[derive(Clone, Debug)]
+pub struct Mail {
+    messages: Sender<Message>,
+    /// The thread waits for its ring, and `wake` ends that.
+    asleep: Arc<AtomicBool>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Mail {
+    /// Sends the thread a message.
+    pub fn send(&self, message: Message) {
+        // The thread ends after the pool only.
+        let _ = self.messages.send(message);
+        // Either this sees that the thread is asleep, or the thread sees the message.
+        fence(Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::Relaxed) {
+            // It does not wait: the thread reads the counter each time.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The thread's end of [`Mail`].
+#[derive(Debug)]
+pub struct Inbox {
+    messages: Receiver<Message>,
+    asleep: Arc<AtomicBool>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Inbox {
+    /// A way to a thread, and its end.
+    ///
+    /// # Errors
+    /// The host has no eventfd.
+    pub fn new() -> anyhow::Result<(Mail, Self)> {
+        let (to, messages) = channel();
+        let asleep = Arc::new(AtomicBool::new(false));
+        // A read of it by the ring waits.
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).context("eventfd")?);
+        let mail = Mail {
+            messages: to,
+            asleep: Arc::clone(&asleep),
+            wake: Arc::clone(&wake),
+        };
+        let inbox = Inbox {
+            messages,
+            asleep,
+            wake,
+        };
+        Ok((mail, inbox))
+    }
+
+    /// A message that has come.
+    pub fn next(&self) -> Option<Message> {
+        self.messages.try_recv().ok()
+    }
+
+    /// The next message.
+    pub fn wait(&self) -> Option<Message> {
+        self.messages.recv().ok()
+    }
+
+    /// The thread will wait for [`Inbox::wake`] if no message has come meanwhile.
+    pub fn rest(&self) -> Option<Message> {
+        self.asleep.store(true, Ordering::Relaxed);
+        // See `send`.
+        fence(Ordering::SeqCst);
+        let message = self.next();
+        if message.is_some() {
+            self.watch();
+        }
+        message
+    }
+
+    /// It waits no longer.
+    pub fn watch(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// An eventfd that becomes readable when a message comes after [`Inbox::rest`].
+    pub fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+}
+
+/// Where results go.
+#[derive(Clone, Debug)]
+pub struct Outbox {
     results: Results,
     bell: Arc<OwnedFd>,
 }
 
-impl Pool {
-    /// Starts the thread, which confines itself.
-    pub fn start() -> anyhow::Result<Arc<Self>> {
+type Results = Arc<Mutex<BTreeMap<Name, Vec<Done>>>>;
+
+impl Outbox {
+    /// For nobody yet.
+    ///
+    /// # Errors
+    /// The host has no eventfd.
+    pub fn new() -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).context("eventfd")?);
-        let (jobs, queue) = channel();
-        let results = Results::default();
-        let (theirs, rings) = (Arc::clone(&results), Arc::clone(&bell));
-        confined::start("disks", "vbusd-disks", Files::none(), move || {
-            run(&queue, &theirs, &rings);
+        Ok(Outbox {
+            results: Results::default(),
+            bell: Arc::new(eventfd(0, flags).context("eventfd")?),
+        })
+    }
+
+    /// A result for a device.
+    pub fn put(&self, device: Name, done: Done) {
+        let mut all = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(device).or_default().push(done);
+        drop(all);
+        // Fails only if the counter is full, which wakes all the same.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// The results for a device.
+    pub fn take(&self, device: &Name) -> Vec<Done> {
+        let mut all = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(device).unwrap_or_default()
+    }
+}
+
+/// The thread, as the first one sees it.
+#[derive(Debug)]
+pub struct Pool {
+    mail: Mail,
+    outbox: Outbox,
+    /// Why there is no ring.
+    refusal: Option<String>,
+}
+
+impl Pool {
+    /// Starts the thread, which makes its ring and confines itself.
+    pub fn start() -> anyhow::Result<Arc<Self>> {
+        let (mail, inbox) = Inbox::new()?;
+        let outbox = Outbox::new()?;
+        let refusal = Arc::new(OnceLock::new());
+        let (theirs, why) = (outbox.clone(), Arc::clone(&refusal));
+        let prepare = move || match Ring::<Tag>::new(worker::DEPTH, worker::FILES) {
+            Ok(ring) => ("vbusd-disks-uring", Some(ring)),
+            Err(error) => {
+                let _ = why.set(format!("{error:#}"));
+                ("vbusd-disks", None)
+            }
+        };
+        confined::prepared("disks", Files::none(), prepare, move |ring| match ring {
+            Some(ring) => Worker::new(ring, inbox, theirs).run(),
+            None => plain(&inbox, &theirs),
         })?;
+        let refusal = refusal.get().cloned();
+        if let Some(why) = &refusal {
+            // Nobody need read it: the attribute `engine-used` of a disk says so, too.
+            let _ = writeln!(
+                std::io::stderr(),
+                "vbusd: disks are read and written without io_uring, which the host refuses: {why}"
+            );
+        }
         Ok(Arc::new(Pool {
-            jobs,
-            results,
-            bell,
+            mail,
+            outbox,
+            refusal,
         }))
     }
 
     /// Becomes readable, once for each edge, when requests are done.
     pub fn bell(&self) -> &OwnedFd {
-        &self.bell
+        &self.outbox.bell
+    }
+
+    /// Why the thread has no ring, if it has none.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// The way to the thread.
+    pub fn mail(&self) -> &Mail {
+        &self.mail
     }
 
     /// Begins a request.
     pub fn begin(&self, job: Job) {
-        // The thread ends with this value only.
-        let _ = self.jobs.send(job);
+        self.mail.send(Message::Job(job));
     }
 
     /// The devices with requests that are done, whose results were not taken.
     pub fn ready(&self) -> Vec<Name> {
-        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.keys().cloned().collect()
+        let all = self.outbox.results.lock();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        all.keys().cloned().collect()
     }
 
     /// What has been done for a device.
     pub fn done(&self, device: &Name) -> Vec<Done> {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.remove(device).unwrap_or_default()
+        self.outbox.take(device)
     }
 }
 
-fn run(queue: &Receiver<Job>, results: &Results, bell: &OwnedFd) {
-    while let Ok(job) = queue.recv() {
-        let result = execute(&job.image, job.offset, job.action);
-        let done = Done {
-            id: job.id,
-            number: job.number,
-            bytes: job.bytes,
-            result: result.ok(),
-        };
-        let mut all = results.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(job.device).or_default().push(done);
-        drop(all);
-        // Fails only if the counter is full, which wakes all the same.
-        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.mail.send(Message::End);
     }
 }
 
-fn execute(image: &Image, offset: u64, action: Action) -> std::io::Result<Vec<u8>> {
-    match action {
-        Action::Read(len) => {
-            let mut bytes = vec![0; len];
-            image.file.read_exact_at(&mut bytes, offset)?;
-            Ok(bytes)
-        }
-        Action::Write(bytes) => {
-            image.file.write_all_at(&bytes, offset)?;
-            Ok(Vec::new())
-        }
-        Action::Flush => {
-            image.file.sync_data()?;
-            Ok(Vec::new())
+/// Work without a ring: one request after the other.
+fn plain(inbox: &Inbox, outbox: &Outbox) {
+    while let Some(message) = inbox.wait() {
+        match message {
+            Message::Job(job) => {
+                let (operation, mut buffer) = job.action.parts();
+                let done = direct::whole(&job.image, operation, job.offset, &mut buffer, 0);
+                let done = Done {
+                    id: job.id,
+                    number: job.number,
+                    weight: job.weight,
+                    result: worker::outcome(operation, buffer, done.is_ok()),
+                };
+                outbox.put(job.device, done);
+            }
+            Message::Gone(_) => {}
+            Message::End => return,
         }
     }
 }

@@ -27,11 +27,32 @@ pub fn create(daemon: &Daemon, device: &str, attributes: &[(&str, &str)]) -> Res
     daemon.control().ask(&request).map(drop)
 }
 
-/// A bus `lan` with a disk `disk`, whose file has the same byte everywhere.
-pub fn daemon() -> Daemon {
-    let daemon = Daemon::start();
+/// Makes tests of functions that take an engine: one for each engine and function.
+#[macro_export]
+macro_rules! with_engines {
+    ($($test:ident),* $(,)?) => {
+        mod auto {
+            $(#[test] fn $test() { super::$test("auto"); })*
+        }
+        mod uring {
+            $(#[test] fn $test() { super::$test("uring"); })*
+        }
+        mod pread {
+            $(#[test] fn $test() { super::$test("pread"); })*
+        }
+    };
+}
+
+/// A bus `lan` with a disk `disk`, whose file has the same byte everywhere, and which is served by
+/// this engine.
+pub fn daemon(engine: &str) -> Daemon {
+    furnished(Daemon::start(), engine)
+}
+
+/// Gives a vbusd such a disk.
+pub fn furnished(daemon: Daemon, engine: &str) -> Daemon {
     fs::write(path(&daemon, "image"), vec![0x5a; SECTORS * SECTOR]).unwrap();
-    create(&daemon, "disk", &[("file", "image")]).unwrap();
+    create(&daemon, "disk", &[("file", "image"), ("engine", engine)]).unwrap();
     let mut control = daemon.control();
     create_bus(&mut control, "lan");
     link(&mut control, "lan", "disk");
@@ -40,6 +61,24 @@ pub fn daemon() -> Daemon {
 
 pub fn disk(daemon: &Daemon) -> Disk {
     Disk::connect(&daemon.socket(), "lan", "disk", PATIENCE).unwrap()
+}
+
+/// Sets an attribute of the disk.
+pub fn set(daemon: &Daemon, attribute: &str, value: &str) -> Result<(), Error> {
+    let request = Request::SetAttribute {
+        device: name("disk"),
+        attribute: attribute.to_string(),
+        value: value.to_string(),
+    };
+    daemon.control().ask(&request).map(drop)
+}
+
+/// The value of an attribute of the disk.
+pub fn value(daemon: &Daemon, attribute: &str) -> String {
+    let devices = daemon.control().devices().unwrap();
+    let disk = devices.iter().find(|info| info.name == "disk").unwrap();
+    let mut found = disk.attributes.iter().filter(|a| a.name == attribute);
+    found.next().unwrap().value.clone()
 }
 
 pub fn content(daemon: &Daemon) -> Vec<u8> {

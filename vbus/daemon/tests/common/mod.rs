@@ -41,11 +41,19 @@ pub fn name(text: &str) -> Name {
 }
 
 pub fn spawn(folder: &Path) -> Child {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_vbusd"))
-        .arg(folder)
-        .stderr(Stdio::inherit())
-        .spawn()
-        .unwrap();
+    spawn_by(vbusd(folder).stderr(Stdio::inherit()), folder)
+}
+
+/// The command that starts vbusd.
+pub fn vbusd(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vbusd"));
+    command.arg(folder);
+    command
+}
+
+/// Starts vbusd by this command, and waits until it listens.
+pub fn spawn_by(command: &mut Command, folder: &Path) -> Child {
+    let mut child = command.spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while Control::connect(&folder.join("socket")).is_err() {
         assert!(Instant::now() < deadline, "vbusd does not listen");

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread of disks on a host with rings: what waits for the disk does so in the ring, so one
+//! request does not wait for another without need.
+
+use super::direct;
+use super::engine::Engine;
+use super::file::Image;
+use super::order::{Effect, Order, Started};
+use super::pool::{Action, Done, Inbox, Job, Message, Outbox};
+use super::ring::{Finished, Operation, Request, Ring};
+use paravane_vbus::{ConnectionId, Name, limits};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Most requests in the ring, the one that wakes the thread among them.
+pub const DEPTH: u32 = 256;
+/// Places of files in the ring's table: the one that wakes the thread, and two for each disk, since
+/// one can get another file while requests to the first are under way.
+pub const FILES: usize = 1 + 2 * limits::DEVICES;
+/// The place of the file that wakes the thread.
+const WAKE: u32 = 0;
+/// Messages, and requests, that are taken before the thread looks at what the ring has done.
+const TURN: usize = 16;
+
+/// A request in the ring.
+#[derive(Debug)]
+pub enum Tag {
+    /// A read of the file that wakes the thread.
+    Wake,
+    Running(Box<Running>),
+}
+
+/// A request to a file that runs.
+#[derive(Debug)]
+pub struct Running {
+    device: Name,
+    id: ConnectionId,
+    number: u64,
+    weight: usize,
+    image: Arc<Image>,
+    operation: Operation,
+    offset: u64,
+    /// Bytes that are done.
+    from: usize,
+    /// Its number in the order.
+    started: u64,
+}
+
+/// The thread.
+pub struct Worker {
+    ring: Ring<Tag>,
+    inbox: Inbox,
+    outbox: Outbox,
+    order: Order<Job>,
+    /// Places in the ring's table by the images there, and those that are free.
+    places: BTreeMap<u64, u32>,
+    free: Vec<u32>,
+    ended: bool,
+}
+
+/// What the client gets of a request: what was read. `None`: it failed.
+pub fn outcome(operation: Operation, buffer: Vec<u8>, done: bool) -> Option<Vec<u8>> {
+    let data = match operation {
+        Operation::Read => buffer,
+        Operation::Write | Operation::Flush => Vec::new(),
+    };
+    done.then_some(data)
+}
+
+/// Ends vbusd, which may end at any moment: one whose ring does not work would fail its clients for
+/// ever.
+fn give_up(what: &str, error: impl Display) -> ! {
+    let _ = writeln!(std::io::stderr(), "vbusd: {what}: {error}");
+    std::process::abort()
+}
+
+/// What a request does to its file.
+fn effect(job: &Job) -> Effect {
+    let end = |len: usize| job.offset.saturating_add(len as u64);
+    match &job.action {
+        Action::Read(len) => Effect::Read(job.offset, end(*len)),
+        Action::Write(bytes) => Effect::Write(job.offset, end(bytes.len())),
+        Action::Flush => Effect::Flush,
+    }
+}
+
+impl Worker {
+    /// With a ring of this thread.
+    pub fn new(ring: Ring<Tag>, inbox: Inbox, outbox: Outbox) -> Self {
+        let places = 1..u32::try_from(FILES).unwrap_or(1);
+        let mut worker = Worker {
+            ring,
+            inbox,
+            outbox,
+            order: Order::new(),
+            places: BTreeMap::new(),
+            free: places.rev().collect(),
+            ended: false,
+        };
+        let wake = worker.inbox.wake().as_fd();
+        if let Err(error) = worker.ring.set_file(WAKE, Some(wake)) {
+            give_up("the ring does not take an eventfd", error);
+        }
+        worker.listen(vec![0; size_of::<u64>()]);
+        worker
+    }
+
+    /// Works until all is done after [`Message::End`].
+    pub fn run(&mut self) {
+        loop {
+            let mut more = false;
+            for turn in 0..TURN {
+                let Some(message) = self.inbox.next() else {
+                    break;
+                };
+                self.take(message);
+                more = turn + 1 == TURN;
+            }
+            more |= self.start();
+            if self.ended && self.order.is_empty() {
+                return;
+            }
+            let sleeps = !more && self.rest();
+            if let Err(error) = self.ring.enter(sleeps) {
+                give_up("the ring does not work", error);
+            }
+            self.inbox.watch();
+            while let Some(finished) = self.ring.finished() {
+                self.finished(finished);
+            }
+        }
+    }
+
+    /// The number of files that the ring has for disks.
+    #[cfg(test)]
+    pub fn files(&mut self) -> usize {
+        while let Some(message) = self.inbox.next() {
+            self.take(message);
+        }
+        self.places.len()
+    }
+
+    /// Whether nothing has come, so that the thread waits.
+    fn rest(&mut self) -> bool {
+        match self.inbox.rest() {
+            None => true,
+            Some(message) => {
+                self.take(message);
+                false
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Job(job) => self.order.add(job.image.id, effect(&job), job),
+            Message::Gone(image) => {
+                self.order.forget(image);
+                if let Some(place) = self.places.remove(&image) {
+                    if let Err(error) = self.ring.set_file(place, None) {
+                        give_up("the ring does not give a file back", error);
+                    }
+                    self.free.push(place);
+                }
+            }
+            Message::End => self.ended = true,
+        }
+    }
+
+    /// Starts what may run. Returns whether there may be more.
+    fn start(&mut self) -> bool {
+        for _ in 0..TURN {
+            if !self.ring.has_room() {
+                return false;
+            }
+            let Some(started) = self.order.next() else {
+                return false;
+            };
+            self.execute(started);
+        }
+        true
+    }
+
+    /// The place of a file in the ring's table. `None`: there is none left.
+    fn place(&mut self, image: &Image) -> Option<u32> {
+        if let Some(place) = self.places.get(&image.id) {
+            return Some(*place);
+        }
+        let place = self.free.pop()?;
+        // Before the ring has the file: from then on its lock does not end with the image.
+        image.in_ring.store(true, Ordering::Release);
+        if self.ring.set_file(place, Some(image.file.as_fd())).is_err() {
+            // The host has no memory for it now.
+            self.free.push(place);
+            return None;
+        }
+        self.places.insert(image.id, place);
+        Some(place)
+    }
+
+    fn execute(&mut self, started: Started<Job>) {
+        let job = started.job;
+        let (operation, mut buffer) = job.action.parts();
+        let mut running = Box::new(Running {
+            device: job.device,
+            id: job.id,
+            number: job.number,
+            weight: job.weight,
+            image: job.image,
+            operation,
+            offset: job.offset,
+            from: 0,
+            started: started.number,
+        });
+        if job.engine == Engine::Auto {
+            running.from = direct::at_once(&running.image, operation, job.offset, &mut buffer);
+            if operation != Operation::Flush && running.from >= buffer.len() {
+                return self.finish(*running, buffer, true);
+            }
+        }
+        if job.engine == Engine::Pread {
+            return self.finish_directly(*running, buffer);
+        }
+        self.submit(running, buffer);
+    }
+
+    /// Leaves the rest of a request to the ring.
+    fn submit(&mut self, running: Box<Running>, buffer: Vec<u8>) {
+        let Some(file) = self.place(&running.image) else {
+            return self.finish_directly(*running, buffer);
+        };
+        let request = Request {
+            operation: running.operation,
+            file,
+            offset: running.offset,
+            buffer,
+            from: running.from,
+        };
+        self.begin(request, Tag::Running(running));
+    }
+
+    fn begin(&mut self, request: Request, tag: Tag) {
+        if self.ring.begin(request, tag).is_err() {
+            give_up("the ring", "it is full, and must not be");
+        }
+    }
+
+    /// Waits for the file that wakes the thread.
+    fn listen(&mut self, buffer: Vec<u8>) {
+        let request = Request {
+            operation: Operation::Read,
+            file: WAKE,
+            offset: 0,
+            buffer,
+            from: 0,
+        };
+        self.begin(request, Tag::Wake);
+    }
+
+    /// Something that the ring has done.
+    fn finished(&mut self, finished: Finished<Tag>) {
+        let Finished {
+            buffer,
+            tag,
+            result,
+        } = finished;
+        let mut running = match (tag, result) {
+            (Tag::Running(running), _) => running,
+            (Tag::Wake, Ok(_) | Err(Errno::INTR | Errno::AGAIN)) => return self.listen(buffer),
+            (Tag::Wake, Err(error)) => give_up("an eventfd cannot be read", error),
+        };
+        let left = buffer.len().saturating_sub(running.from);
+        match progress(running.operation, left, result) {
+            Progress::Whole => self.finish(*running, buffer, true),
+            Progress::Part(bytes) => {
+                running.from += bytes;
+                self.submit(running, buffer);
+            }
+            Progress::Waits => self.finish_directly(*running, buffer),
+            Progress::Failed => self.finish(*running, buffer, false),
+        }
+    }
+
+    /// Does the rest of a request while the thread waits.
+    fn finish_directly(&mut self, running: Running, mut buffer: Vec<u8>) {
+        let Running {
+            image,
+            operation,
+            offset,
+            from,
+            ..
+        } = &running;
+        let done = direct::whole(image, *operation, *offset, &mut buffer, *from);
+        self.finish(running, buffer, done.is_ok());
+    }
+
+    fn finish(&mut self, running: Running, buffer: Vec<u8>, done: bool) {
+        self.order.finish(running.image.id, running.started);
+        let done = Done {
+            id: running.id,
+            number: running.number,
+            weight: running.weight,
+            result: outcome(running.operation, buffer, done),
+        };
+        self.outbox.put(running.device, done);
+    }
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Whole,
+    /// So many bytes more.
+    Part(usize),
+    /// This file can be used only by who waits for it.
+    Waits,
+    Failed,
+}
+
+/// How far a request has come of which the ring says this, with so many bytes left before.
+fn progress(operation: Operation, left: usize, result: Result<usize, Errno>) -> Progress {
+    match result {
+        Ok(_) if operation == Operation::Flush => Progress::Whole,
+        // The file has become shorter, or cannot grow.
+        Ok(0) => Progress::Failed,
+        Ok(bytes) if bytes >= left => Progress::Whole,
+        Ok(bytes) => Progress::Part(bytes),
+        Err(Errno::AGAIN | Errno::INTR) => Progress::Waits,
+        Err(_) => Progress::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_result_goes_on_and_the_end_of_the_file_fails() {
+        use Operation::{Flush, Read, Write};
+        for (operation, left, result, expected) in [
+            (Read, 4096, Ok(4096), Progress::Whole),
+            (Read, 4096, Ok(512), Progress::Part(512)),
+            (Write, 4096, Ok(4095), Progress::Part(4095)),
+            (Read, 4096, Ok(0), Progress::Failed),
+            (Write, 4096, Ok(0), Progress::Failed),
+            (Flush, 0, Ok(0), Progress::Whole),
+            (Flush, 0, Err(Errno::IO), Progress::Failed),
+            (Write, 4096, Err(Errno::NOSPC), Progress::Failed),
+            (Read, 4096, Err(Errno::AGAIN), Progress::Waits),
+        ] {
+            let found = progress(operation, left, result);
+            assert_eq!(found, expected, "{operation:?} {left} {result:?}");
+        }
+    }
+}
