@@ -1129,7 +1129,7 @@ pub const CALL_LOCK_KICK: u16 = 0x601;
 pub const CALL_LOCK_PENDING: u16 = 0x602;
 /// Returns 1 if the vCPU wants to run and does not, whoever has its processor, so that spinning for it is useless, else 0.
 pub const CALL_LOCK_PREEMPTED: u16 = 0x603;
-/// Gives the processor to a vCPU that is preempted, if that one waits for this processor, and otherwise sleeps shortly, for at most VMI_PREEMPTED_LATE_NS and the time that the host takes to wake it.
+/// Gives way to a vCPU that is preempted.
 pub const CALL_LOCK_YIELD: u16 = 0x604;
 /// Returns the linear address of a vCPU's struct vmi_run_state, which the kernel may read at any time from then on, in an NMI too; 0 if vcpu is not below vcpu_count, or has no layer data.
 pub const CALL_LOCK_RUN_STATE: u16 = 0x605;
