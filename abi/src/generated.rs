@@ -6,7 +6,7 @@ use core::mem::{offset_of, size_of};
 /// Major API version.
 pub const API_MAJOR: u8 = 1;
 /// Minor API version.
-pub const API_MINOR: u8 = 5;
+pub const API_MINOR: u8 = 6;
 
 // Option ROM and header
 /// U16 at offset 0 (bytes 55 AA), as in every option ROM.
@@ -149,6 +149,10 @@ pub const PREEMPTED_LATE_NS: u64 = 0x186a0;
 // Places of line.route that are no local APIC
 /// The vCPU that notified the device last; see line.pending.
 pub const LINE_NOTIFIER: u64 = 0xfffffffe;
+
+// Commands of bus.command
+/// Alignment of a command in guest memory, bytes: its size.
+pub const BUS_COMMAND_ALIGN: u64 = 0x40;
 
 // Interrupt vectors
 /// Lowest vector of an interrupt or alarm.
@@ -1167,6 +1171,13 @@ pub const CALL_LINE_STATUS: u16 = 0x902;
 /// Takes the signals of lines that are routed to VMI_LINE_NOTIFIER: bit n is set if line n was signalled since the last call on any vCPU.
 pub const CALL_LINE_PENDING: u16 = 0x903;
 
+/// Returns the guest-physical address of the registers of the bridge with this number.
+pub const CALL_BUS_FIND: u16 = 0xa00;
+/// Carries out the struct vbus_command of abi/vbus.toml that lies at the guest-physical address command: the effect of a store of that address to the register command, without a trap.
+pub const CALL_BUS_COMMAND: u16 = 0xa01;
+/// Tells the device of a connection that its driver has done something to a queue: the effect of a store of the connection's number to the register notify, without a fault or the decoding of an instruction.
+pub const CALL_BUS_NOTIFY: u16 = 0xa02;
+
 /// Every section with its calls, in the order of their numbers.
 pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
@@ -1906,6 +1917,32 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "line.pending",
                 class: Class::Sysv,
                 since: 2,
+            },
+        ],
+    },
+    SectionInfo {
+        id: 10,
+        name: "bus",
+        version: 1,
+        compat: 1,
+        calls: &[
+            CallInfo {
+                number: 0xa00,
+                name: "bus.find",
+                class: Class::Sysv,
+                since: 1,
+            },
+            CallInfo {
+                number: 0xa01,
+                name: "bus.command",
+                class: Class::Sysv,
+                since: 1,
+            },
+            CallInfo {
+                number: 0xa02,
+                name: "bus.notify",
+                class: Class::Sysv,
+                since: 1,
             },
         ],
     },

@@ -211,7 +211,13 @@ pub const PHV_NOTIFY_HOST: u64 = 0x80000000;
 /// The vCPU in phv_device.notifier; the signal's line is in phv_shared.lines.
 pub const PHV_ROUTE_NOTIFIER: u64 = 0xfffffe;
 
-// States of a register write: phv_request.state
+// What a vCPU asks a device's thread for: phv_request.kind
+/// A register write.
+pub const PHV_ASK_STORE: u64 = 0x0;
+/// Bus.command.
+pub const PHV_ASK_COMMAND: u64 = 0x1;
+
+// States of a request: phv_request.state
 /// No request.
 pub const PHV_REQUEST_NONE: u64 = 0x0;
 /// The vCPU waits.

@@ -24,6 +24,22 @@
 /* EDX: vCPUs have processors of their own */
 #define KVM_HINT_REALTIME (1u << 0)
 
+/*
+ * CPUID of Paravane's monitor, beside KVM's: the highest leaf and "ParavaneVMM"; then eax, a bit
+ * for each device that is a bridge to a virtual bus, ebx, the guest-physical address of device 0's
+ * registers, and ecx, the port of device 0's notifications, with that of commands in its upper
+ * half (monitor/hypervisor/src/kvm/cpuid.rs).
+ */
+#define MONITOR_CPUID_SIGNATURE 0x40000100
+#define MONITOR_CPUID_BUS 0x40000101
+#define MONITOR_SIGNATURE_EBX 0x61726150
+#define MONITOR_SIGNATURE_ECX 0x656e6176
+#define MONITOR_SIGNATURE_EDX 0x004d4d56
+/* Bytes of a device's registers, and ports of its notifications. */
+#define MONITOR_DEVICE_SIZE 4096
+#define MONITOR_DOORBELL_SIZE 4
+#define MONITOR_DEVICES 32
+
 /* Each takes a guest-physical address; bit 0 of all but the first enables. */
 #define MSR_KVM_WALL_CLOCK 0x4b564d00
 #define MSR_KVM_SYSTEM_TIME 0x4b564d01

@@ -62,11 +62,31 @@ static u32 features(bool *realtime)
 	return a;
 }
 
+/* What the monitor says of bridges to virtual buses. Other hypervisors have none. */
+static void find_bridges(void)
+{
+	u32 a, b, c, d;
+
+	cpu_cpuid(1, 0, &a, &b, &c, &d);
+	if (!(c & 1u << 31))
+		return;
+	cpu_cpuid(MONITOR_CPUID_SIGNATURE, 0, &a, &b, &c, &d);
+	if (a < MONITOR_CPUID_BUS || b != MONITOR_SIGNATURE_EBX ||
+	    c != MONITOR_SIGNATURE_ECX || d != MONITOR_SIGNATURE_EDX)
+		return;
+	cpu_cpuid(MONITOR_CPUID_BUS, 0, &a, &b, &c, &d);
+	kvm.bridges = a;
+	kvm.devices_gpa = b;
+	kvm.bus_doorbell = (u16)c;
+	kvm.bus_call = (u16)(c >> 16);
+}
+
 static void find_features(void)
 {
 	bool realtime;
 	u32 found = features(&realtime);
 
+	find_bridges();
 	kvm.vmmcall = amd();
 	kvm.clock = found & KVM_FEATURE_CLOCK;
 	kvm.steal = found & KVM_FEATURE_STEAL_TIME;

@@ -26,6 +26,9 @@ KVM_DECLARE(lock, kick);
 KVM_DECLARE(lock, preempted);
 KVM_DECLARE(lock, yield);
 KVM_DECLARE(lock, run_state);
+KVM_DECLARE(bus, find);
+KVM_DECLARE(bus, command);
+KVM_DECLARE(bus, notify);
 
 /*
  * Layer data of one vCPU. The host writes clock and steal, and eoi while the vCPU has an interrupt
@@ -55,6 +58,9 @@ struct kvm_state {
 	bool clock, steal, eoi, unhalt, flush, send_ipi, yield;
 	bool vmmcall; /* the hypercall instruction of AMD's processors */
 	u64 start_ns; /* real time 0 on the host's clock */
+	u32 bridges; /* bit n: device n is a bridge; where these are is meaningless without any */
+	u32 devices_gpa; /* the registers of device 0; each has a page */
+	u16 bus_doorbell, bus_call; /* ports: the notifications of device 0, and commands */
 };
 
 extern struct kvm_state kvm;

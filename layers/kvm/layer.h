@@ -9,7 +9,7 @@
 #define LAYER_NAME "kvm"
 #define LAYER_PERCPU_SIZE KVM_PERCPU_SIZE
 
-/* All sections but statistics and lines. */
+/* All sections but statistics and lines. Where there is no bridge, section bus finds none. */
 #define LAYER_SECTIONS \
 	(((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS | 1 << VMI_SECTION_LINE))
 

@@ -26,6 +26,9 @@
 #define KVM_OWN_lock_preempted 0,
 #define KVM_OWN_lock_yield 0,
 #define KVM_OWN_lock_run_state 0,
+#define KVM_OWN_bus_find 0,
+#define KVM_OWN_bus_command 0,
+#define KVM_OWN_bus_notify 0,
 
 /* KVM_PICK(mark kvm, native): the second argument, which a mark moves. */
 #define KVM_PICK(ignored, prefix, ...) prefix

@@ -7,7 +7,7 @@
  * calls that are not offered.
  */
 #define WRAPPED(num) num != VMI_CALL_CORE_INIT && num != VMI_CALL_STATS_RESET &&	\
-	num >> 8 != VMI_SECTION_LINE
+	num >> 8 != VMI_SECTION_LINE && num >> 8 != VMI_SECTION_BUS
 
 #define COUNTED_ENTRY(name) CALL_ENTRY_POINT(name)
 #define COUNTED(s, n) native_##s##_##n

@@ -9,7 +9,8 @@
 #define LAYER_NAME "native-stats"
 #define LAYER_PERCPU_SIZE STATS_PERCPU_SIZE
 
-#define LAYER_SECTIONS (((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_LINE))
+#define LAYER_SECTIONS								\
+	(((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_LINE | 1 << VMI_SECTION_BUS))
 
 #define LAYER_ENTRY(s, n) counted_##s##_##n
 

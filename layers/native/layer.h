@@ -9,9 +9,10 @@
 #define LAYER_NAME "native"
 #define LAYER_PERCPU_SIZE NATIVE_PERCPU_SIZE
 
-/* All sections but statistics and lines. */
-#define LAYER_SECTIONS \
-	(((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS | 1 << VMI_SECTION_LINE))
+/* All sections but statistics, lines and buses. */
+#define LAYER_SECTIONS								\
+	(((1 << VMI_SECTION_COUNT) - 1) &					\
+	 ~(1 << VMI_SECTION_STATS | 1 << VMI_SECTION_LINE | 1 << VMI_SECTION_BUS))
 
 #define LAYER_ENTRY(s, n) native_##s##_##n
 

@@ -15,7 +15,8 @@
 
 /* Sections that no native layer has need no entries. */
 #define PASS(S, s, N, n, num, class, since)	\
-	.if !(OWN(num)) && num >> 8 != VMI_SECTION_STATS && num >> 8 != VMI_SECTION_LINE; \
+	.if !(OWN(num)) && num >> 8 != VMI_SECTION_STATS && num >> 8 != VMI_SECTION_LINE && \
+		num >> 8 != VMI_SECTION_BUS;	\
 	CALL_ENTRY_POINT(outsider_##s##_##n);	\
 	jmp native_##s##_##n;			\
 	END(outsider_##s##_##n);		\

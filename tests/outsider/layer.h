@@ -22,7 +22,7 @@
 #define LAYER_RESERVE_START 0x0100000000000000
 #define LAYER_RESERVE_END 0x0100000040000000
 
-/* Neither lock, patch, stats nor line. */
+/* Neither lock, patch, stats, line nor bus. */
 #define LAYER_SECTIONS								\
 	(1 << VMI_SECTION_CORE | 1 << VMI_SECTION_CPU | 1 << VMI_SECTION_MMU |	\
 	 1 << VMI_SECTION_APIC | 1 << VMI_SECTION_SMP | 1 << VMI_SECTION_TIME)

@@ -127,7 +127,11 @@
 /* Places of phv_device.route that are no APIC id */
 #define PHV_ROUTE_NOTIFIER 0xfffffe /* the vCPU in phv_device.notifier; the signal's line is in phv_shared.lines */
 
-/* States of a register write: phv_request.state */
+/* What a vCPU asks a device's thread for: phv_request.kind */
+#define PHV_ASK_STORE 0x0 /* a register write */
+#define PHV_ASK_COMMAND 0x1 /* bus.command */
+
+/* States of a request: phv_request.state */
 #define PHV_REQUEST_NONE 0x0 /* no request */
 #define PHV_REQUEST_ASKED 0x1 /* the vCPU waits */
 #define PHV_REQUEST_DONE 0x2 /* the monitor has done it */
@@ -179,7 +183,9 @@
 #define PHV_OFF_REQUEST_OFFSET 8
 #define PHV_OFF_REQUEST_WIDTH 12
 #define PHV_OFF_REQUEST_VALUE 16
-#define PHV_OFF_REQUEST_RESERVED 24
+#define PHV_OFF_REQUEST_KIND 24
+#define PHV_OFF_REQUEST_ANSWER 28
+#define PHV_OFF_REQUEST_RESERVED 32
 
 /* struct phv_event */
 #define PHV_SIZE_EVENT 32
@@ -255,7 +261,7 @@
 #define PHV_OFF_SHARED_MESSAGE 856
 #define PHV_OFF_SHARED_DEVICE_GPA 1112
 #define PHV_OFF_SHARED_DEVICE_COUNT 1120
-#define PHV_OFF_SHARED_DEVICE_PAD 1124
+#define PHV_OFF_SHARED_BRIDGES 1124
 #define PHV_OFF_SHARED_POOL_CHUNKS 1128
 #define PHV_OFF_SHARED_MAPS_ALL 1132
 #define PHV_OFF_SHARED_DEBUG_ON 1136
@@ -355,14 +361,16 @@ _Static_assert(offsetof(struct phv_device, notifier) == PHV_OFF_DEVICE_NOTIFIER,
 _Static_assert(offsetof(struct phv_device, looks) == PHV_OFF_DEVICE_LOOKS, "phv_device.looks");
 _Static_assert(offsetof(struct phv_device, reserved) == PHV_OFF_DEVICE_RESERVED, "phv_device.reserved");
 
-/* A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out */
+/* A write to a device register that changes other registers, or a call in place of one. The vCPU waits until the device's thread has carried it out */
 struct phv_request {
 	__u32 state; /* PHV_REQUEST_*; futex of the vCPU */
 	__u32 device; /* the device's number */
-	__u32 offset; /* offset in its register page */
-	__u32 width; /* bytes: 1, 2, 4 or 8 */
-	__u64 value; /* the value written */
-	__u32 reserved[10]; /* zero */
+	__u32 offset; /* (PHV_ASK_STORE) offset in its register page */
+	__u32 width; /* (PHV_ASK_STORE) bytes: 1, 2, 4 or 8 */
+	__u64 value; /* the value written, or the address of the command */
+	__u32 kind; /* PHV_ASK_* */
+	__u32 answer; /* (monitor) what bus.command returns, a signed number; 0 for a store */
+	__u32 reserved[8]; /* zero */
 };
 _Static_assert(sizeof(struct phv_request) == PHV_SIZE_REQUEST, "phv_request");
 _Static_assert(offsetof(struct phv_request, state) == PHV_OFF_REQUEST_STATE, "phv_request.state");
@@ -370,6 +378,8 @@ _Static_assert(offsetof(struct phv_request, device) == PHV_OFF_REQUEST_DEVICE, "
 _Static_assert(offsetof(struct phv_request, offset) == PHV_OFF_REQUEST_OFFSET, "phv_request.offset");
 _Static_assert(offsetof(struct phv_request, width) == PHV_OFF_REQUEST_WIDTH, "phv_request.width");
 _Static_assert(offsetof(struct phv_request, value) == PHV_OFF_REQUEST_VALUE, "phv_request.value");
+_Static_assert(offsetof(struct phv_request, kind) == PHV_OFF_REQUEST_KIND, "phv_request.kind");
+_Static_assert(offsetof(struct phv_request, answer) == PHV_OFF_REQUEST_ANSWER, "phv_request.answer");
 _Static_assert(offsetof(struct phv_request, reserved) == PHV_OFF_REQUEST_RESERVED, "phv_request.reserved");
 
 /* An event of the layer, written by the vCPU's owner */
@@ -484,7 +494,7 @@ struct phv_shared {
 	__u8 message[256]; /* (layer) text for PHV_VM_FATAL, ends with a zero byte */
 	__u64 device_gpa; /* guest-physical address of device 0's register page. The others follow. After all RAM */
 	__u32 device_count; /* devices */
-	__u32 device_pad; /* zero */
+	__u32 bridges; /* bit n: device n is a bridge to a virtual bus */
 	__u32 pool_chunks; /* pieces of the shadow pool */
 	__u32 maps_all; /* mappings that all processes together should not exceed; each may always have PHV_MAPS_SURE */
 	__u32 debug_on; /* 1: a debugger is connected, and breakpoints stop the vCPU */
@@ -529,7 +539,7 @@ _Static_assert(offsetof(struct phv_shared, vcpu_cpu) == PHV_OFF_SHARED_VCPU_CPU,
 _Static_assert(offsetof(struct phv_shared, message) == PHV_OFF_SHARED_MESSAGE, "phv_shared.message");
 _Static_assert(offsetof(struct phv_shared, device_gpa) == PHV_OFF_SHARED_DEVICE_GPA, "phv_shared.device_gpa");
 _Static_assert(offsetof(struct phv_shared, device_count) == PHV_OFF_SHARED_DEVICE_COUNT, "phv_shared.device_count");
-_Static_assert(offsetof(struct phv_shared, device_pad) == PHV_OFF_SHARED_DEVICE_PAD, "phv_shared.device_pad");
+_Static_assert(offsetof(struct phv_shared, bridges) == PHV_OFF_SHARED_BRIDGES, "phv_shared.bridges");
 _Static_assert(offsetof(struct phv_shared, pool_chunks) == PHV_OFF_SHARED_POOL_CHUNKS, "phv_shared.pool_chunks");
 _Static_assert(offsetof(struct phv_shared, maps_all) == PHV_OFF_SHARED_MAPS_ALL, "phv_shared.maps_all");
 _Static_assert(offsetof(struct phv_shared, debug_on) == PHV_OFF_SHARED_DEBUG_ON, "phv_shared.debug_on");

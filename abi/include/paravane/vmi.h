@@ -7,7 +7,7 @@
 #define PARAVANE_VMI_H
 
 #define VMI_API_MAJOR 1
-#define VMI_API_MINOR 5
+#define VMI_API_MINOR 6
 #define VMI_API_VERSION (VMI_API_MAJOR << 16 | VMI_API_MINOR)
 
 /* Option ROM and header */
@@ -94,6 +94,9 @@
 
 /* Places of line.route that are no local APIC */
 #define VMI_LINE_NOTIFIER 0xfffffffe /* the vCPU that notified the device last; see line.pending */
+
+/* Commands of bus.command */
+#define VMI_BUS_COMMAND_ALIGN 0x40 /* alignment of a command in guest memory, bytes: its size */
 
 /* Interrupt vectors */
 #define VMI_VECTOR_MIN 0x20 /* lowest vector of an interrupt or alarm */
@@ -601,7 +604,16 @@
 #define VMI_CALL_LINE_STATUS 0x902
 #define VMI_CALL_LINE_PENDING 0x903
 
-#define VMI_SECTION_COUNT 10
+/* Section bus: Bridges to virtual buses, by calls in place of traps. Since 1.6. A bridge is named by the guest-physical address of its registers (struct vbus_bridge of abi/vbus.toml), however the kernel has found it. Loads of registers are no traps and need no call: the version and the features of a bridge, and the register that changes with its events. The stores of the registers keep working, and a driver may mix both. A layer may offer the section to a machine without a bridge. A layer for real computers does not offer it. */
+#define VMI_SECTION_BUS 10
+#define VMI_SECTION_BUS_VERSION 1
+#define VMI_SECTION_BUS_COMPAT 1
+#define VMI_SECTION_BUS_CALLS 3
+#define VMI_CALL_BUS_FIND 0xa00
+#define VMI_CALL_BUS_COMMAND 0xa01
+#define VMI_CALL_BUS_NOTIFY 0xa02
+
+#define VMI_SECTION_COUNT 11
 
 #define VMI_FOR_EACH_CORE_CALL(X) \
 	X(CORE, core, PROBE, probe, 0x000, SYSV, 1) \
@@ -733,6 +745,11 @@
 	X(LINE, line, STATUS, status, 0x902, SYSV, 2) \
 	X(LINE, line, PENDING, pending, 0x903, SYSV, 2)
 
+#define VMI_FOR_EACH_BUS_CALL(X) \
+	X(BUS, bus, FIND, find, 0xa00, SYSV, 1) \
+	X(BUS, bus, COMMAND, command, 0xa01, SYSV, 1) \
+	X(BUS, bus, NOTIFY, notify, 0xa02, SYSV, 1)
+
 #define VMI_FOR_EACH_CALL(X) \
 	VMI_FOR_EACH_CORE_CALL(X) \
 	VMI_FOR_EACH_CPU_CALL(X) \
@@ -743,7 +760,8 @@
 	VMI_FOR_EACH_LOCK_CALL(X) \
 	VMI_FOR_EACH_PATCH_CALL(X) \
 	VMI_FOR_EACH_STATS_CALL(X) \
-	VMI_FOR_EACH_LINE_CALL(X)
+	VMI_FOR_EACH_LINE_CALL(X) \
+	VMI_FOR_EACH_BUS_CALL(X)
 
 /* Y(SECTION, section, id, version, compat, calls) */
 #define VMI_FOR_EACH_SECTION(Y) \
@@ -756,7 +774,8 @@
 	Y(LOCK, lock, 6, 2, 1, 6) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \
-	Y(LINE, line, 9, 2, 1, 4)
+	Y(LINE, line, 9, 2, 1, 4) \
+	Y(BUS, bus, 10, 1, 1, 3)
 
 #ifndef __ASSEMBLER__
 
@@ -1354,6 +1373,9 @@ typedef int vmi_line_route_fn(__u32 line, __u32 apic_id, __u32 vector);
 typedef int vmi_line_notify_fn(__u32 line, __u32 queue);
 typedef int vmi_line_status_fn(__u32 line);
 typedef __u64 vmi_line_pending_fn(void);
+typedef __s64 vmi_bus_find_fn(__u32 number);
+typedef int vmi_bus_command_fn(__u64 bridge, __u64 command);
+typedef int vmi_bus_notify_fn(__u64 bridge, __u32 connection);
 
 #endif /* __ASSEMBLER__ */
 #endif /* PARAVANE_VMI_H */

@@ -172,7 +172,31 @@ impl Enumerated for DebugCommand {
     }
 }
 
-/// States of a register write: phv_request.state.
+/// What a vCPU asks a device's thread for: phv_request.kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RequestKind {
+    /// A register write.
+    Store = 0,
+    /// Bus.command.
+    Command = 1,
+}
+
+impl Enumerated for RequestKind {
+    fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Store),
+            1 => Some(Self::Command),
+            _ => None,
+        }
+    }
+
+    fn raw(self) -> u32 {
+        self as u32
+    }
+}
+
+/// States of a request: phv_request.state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RequestState {
@@ -265,7 +289,7 @@ const _: () = assert!(offset_of!(Device, notifier) == 16);
 const _: () = assert!(offset_of!(Device, looks) == 20);
 const _: () = assert!(offset_of!(Device, reserved) == 24);
 
-/// A write to a device register that changes other registers. The vCPU waits until the device's thread has carried it out.
+/// A write to a device register that changes other registers, or a call in place of one. The vCPU waits until the device's thread has carried it out.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Request {
@@ -273,14 +297,18 @@ pub struct Request {
     pub state: Choice<RequestState>,
     /// The device's number.
     pub device: AtomicU32,
-    /// Offset in its register page.
+    /// (PHV_ASK_STORE) offset in its register page.
     pub offset: AtomicU32,
-    /// Bytes: 1, 2, 4 or 8.
+    /// (PHV_ASK_STORE) bytes: 1, 2, 4 or 8.
     pub width: AtomicU32,
-    /// The value written.
+    /// The value written, or the address of the command.
     pub value: AtomicU64,
+    /// PHV_ASK_*.
+    pub kind: Choice<RequestKind>,
+    /// (monitor) what bus.command returns, a signed number; 0 for a store.
+    pub answer: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU32; 10],
+    pub reserved: [AtomicU32; 8],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -291,7 +319,9 @@ const _: () = assert!(offset_of!(Request, device) == 4);
 const _: () = assert!(offset_of!(Request, offset) == 8);
 const _: () = assert!(offset_of!(Request, width) == 12);
 const _: () = assert!(offset_of!(Request, value) == 16);
-const _: () = assert!(offset_of!(Request, reserved) == 24);
+const _: () = assert!(offset_of!(Request, kind) == 24);
+const _: () = assert!(offset_of!(Request, answer) == 28);
+const _: () = assert!(offset_of!(Request, reserved) == 32);
 
 /// An event of the layer, written by the vCPU's owner.
 #[repr(C)]
@@ -465,8 +495,8 @@ pub struct Shared {
     pub device_gpa: AtomicU64,
     /// Devices.
     pub device_count: AtomicU32,
-    /// Zero.
-    pub device_pad: AtomicU32,
+    /// Bit n: device n is a bridge to a virtual bus.
+    pub bridges: AtomicU32,
     /// Pieces of the shadow pool.
     pub pool_chunks: AtomicU32,
     /// Mappings that all processes together should not exceed; each may always have PHV_MAPS_SURE.
@@ -526,7 +556,7 @@ const _: () = assert!(offset_of!(Shared, vcpu_cpu) == 600);
 const _: () = assert!(offset_of!(Shared, message) == 856);
 const _: () = assert!(offset_of!(Shared, device_gpa) == 1112);
 const _: () = assert!(offset_of!(Shared, device_count) == 1120);
-const _: () = assert!(offset_of!(Shared, device_pad) == 1124);
+const _: () = assert!(offset_of!(Shared, bridges) == 1124);
 const _: () = assert!(offset_of!(Shared, pool_chunks) == 1128);
 const _: () = assert!(offset_of!(Shared, maps_all) == 1132);
 const _: () = assert!(offset_of!(Shared, debug_on) == 1136);

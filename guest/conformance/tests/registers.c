@@ -294,6 +294,12 @@ static u32 arguments_of(u32 call, u64 *a)
 		a[0] = 0x999;
 		a[1] = (u64)table;
 		return 2;
+	case BUS_COMMAND:
+	case BUS_NOTIFY:
+		/* Where there is a bridge, one that is asked for nothing. */
+		a[0] = (u64)vmi.bus_find(0);
+		a[1] = call == BUS_COMMAND ? 0ull - VMI_BUS_COMMAND_ALIGN : 0xffffffff;
+		return 2;
 	}
 	return 1;
 }

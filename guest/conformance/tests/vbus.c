@@ -24,12 +24,28 @@ struct vbus_command *bus_prepare(struct bus *bus, u32 interface, u32 connection)
 	return command;
 }
 
+static bool have_calls(const struct bus *bus)
+{
+	return layer_offers_section(VMI_SECTION_BUS) && !bus->stores;
+}
+
+int bus_command_at(struct bus *bus, u64 gpa)
+{
+	return vmi.bus_command(bus->gpa, gpa);
+}
+
 u32 bus_command(struct bus *bus, u32 command)
 {
 	bus->command->command = command;
 	bus->command->status = 0xffffffff;
 	barrier();
-	WRITE_ONCE(bus->registers->command, to_gpa(bus->command));
+	if (have_calls(bus)) {
+		int status = bus_command_at(bus, to_gpa(bus->command));
+
+		CHECK_RESULT(status, READ_ONCE(bus->command->status));
+	} else {
+		WRITE_ONCE(bus->registers->command, to_gpa(bus->command));
+	}
 	return READ_ONCE(bus->command->status);
 }
 
@@ -52,22 +68,52 @@ u32 bus_next(struct bus *bus, u32 after, const char *type)
 	FAIL("a list of interfaces has no end");
 }
 
+/* The bridge with this number in the table of devices; NULL: there is none. */
+static const struct vmi_device *listed(u32 number)
+{
+	u32 i;
+
+	for (i = 0; i < machine.info.device_count; i++)
+		if (device_at(i)->kind == VMI_DEVICE_VBUS && !number--)
+			return device_at(i);
+	return NULL;
+}
+
+/* A machine with calls need not have the table. */
+bool bus_show(struct bus *bus, u32 number)
+{
+	const struct vmi_device *device = listed(number);
+	struct vmi_device found = { .line = BUS_NO_LINE };
+
+	if (device)
+		found = *device;
+	if (layer_offers_section(VMI_SECTION_BUS)) {
+		s64 gpa = vmi.bus_find(number);
+
+		if (gpa == -VMI_ENOENT && !device)
+			return false;
+		CHECK(gpa > 0);
+		if (device)
+			CHECK_EQ(gpa, device->gpa);
+		found.gpa = (u64)gpa;
+	} else if (!device) {
+		return false;
+	}
+	bus->line = found.line;
+	bus->gpa = found.gpa;
+	bus->registers = (void *)device_registers();
+	device_show(&found);
+	return true;
+}
+
 u32 bus_find(struct bus *bus, const char *type)
 {
 	u32 i, interface;
 
-	if (!vmi.line_route)
-		test_skip("the layer has no lines");
+	bus->stores = false;
 	bus->command = to_linear(alloc_page());
 	bus->data = (u8 *)bus->command + DATA;
-	bus->registers = (void *)device_registers();
-	for (i = 0; i < machine.info.device_count; i++) {
-		const struct vmi_device *d = device_at(i);
-
-		if (d->kind != VMI_DEVICE_VBUS)
-			continue;
-		device_show(d);
-		bus->line = d->line;
+	for (i = 0; bus_show(bus, i); i++) {
 		CHECK_EQ(READ_ONCE(bus->registers->magic), VBUS_BRIDGE_MAGIC);
 		CHECK_EQ(READ_ONCE(bus->registers->version), VBUS_BRIDGE_VERSION);
 		bus_prepare(bus, 0, 0);
@@ -83,7 +129,8 @@ u32 bus_find(struct bus *bus, const char *type)
 
 void bus_end(struct bus *bus)
 {
-	CHECK_RESULT(vmi.line_route(bus->line, 0, 0), 0);
+	if (bus->line != BUS_NO_LINE)
+		CHECK_RESULT(vmi.line_route(bus->line, 0, 0), 0);
 	bus_prepare(bus, 0, 0);
 	CHECK_EQ(bus_command(bus, VBUS_COMMAND_START), VBUS_DONE);
 	free_page(to_gpa(bus->command));
@@ -177,12 +224,16 @@ u32 bus_call(struct bus_link *link, u32 call, u32 length)
 
 bool bus_kick(struct bus_link *link, struct bus_queue *queue)
 {
+	struct bus *bus = link->bus;
+
 	if (!vbus_side_inject(&queue->ioq->signal.sides[VBUS_SOUTH]))
 		return false;
-	if (vmi.line_notify)
-		CHECK_RESULT(vmi.line_notify(link->bus->line, link->connection), 0);
+	if (have_calls(bus))
+		CHECK_RESULT(vmi.bus_notify(bus->gpa, link->connection), 0);
+	else if (bus->line != BUS_NO_LINE && vmi.line_notify && !bus->stores)
+		CHECK_RESULT(vmi.line_notify(bus->line, link->connection), 0);
 	else
-		WRITE_ONCE(link->bus->registers->notify, link->connection);
+		WRITE_ONCE(bus->registers->notify, link->connection);
 	return true;
 }
 
@@ -289,4 +340,21 @@ bool bus_is_filled(const u8 *packet, u32 length, u32 seed)
 		if (packet[i] != (u8)(seed * 31 + i * 7 + (i >> 8)))
 			return false;
 	return true;
+}
+
+void bus_exchange(struct bus_link *link, u32 length, u32 seed)
+{
+	static u8 packets[2][BUS_PACKET];
+	u8 *packet = packets[this_vcpu() & 1];
+	struct vbus_returned back;
+	const u8 *bytes;
+
+	bus_fill(packet, length, seed);
+	bus_offer(link, BUS_PACKET);
+	bus_send(link, packet, length, seed);
+	bytes = bus_await(link, &back);
+	CHECK_EQ(back.used, length);
+	CHECK_EQ(back.flags, seed);
+	CHECK(bus_is_filled(bytes, length, seed));
+	bus_drain(link);
 }

@@ -21,11 +21,15 @@
 #define BUS_TX		1
 
 struct bus {
-	u32 line;
+	u32 line;			/* BUS_NO_LINE: the machine has no lines */
+	u64 gpa;			/* of the registers */
 	struct vbus_bridge *registers;
 	struct vbus_command *command;	/* in a page; its data follows */
 	u8 *data;
+	bool stores;			/* no calls: by stores to the registers */
 };
+
+#define BUS_NO_LINE	0xffffffff
 
 struct bus_queue {
 	struct vbus_north north;
@@ -51,8 +55,15 @@ u32 bus_next(struct bus *bus, u32 after, const char *type);
 /* Ends all connections and frees what bus_find() took. */
 void bus_end(struct bus *bus);
 
-/* Carries out *bus->command, whose `command` is this. Returns the status. */
+/*
+ * Carries out *bus->command, whose `command` is this, by the call if the layer has it and no stores
+ * are wanted. Returns the status.
+ */
 u32 bus_command(struct bus *bus, u32 command);
+/* The same for a command at any address, by the call. */
+int bus_command_at(struct bus *bus, u64 gpa);
+/* Maps the registers of the bridge with this number, from 0. False: there is none. */
+bool bus_show(struct bus *bus, u32 number);
 /* Clears *bus->command, and sets what most commands need. */
 struct vbus_command *bus_prepare(struct bus *bus, u32 interface, u32 connection);
 
@@ -70,6 +81,9 @@ void bus_free(struct bus_link *link);
 u32 bus_event(struct bus *bus);
 /* A call of the device. Its argument and its result are in bus->data. Returns the status. */
 u32 bus_call(struct bus_link *link, u32 call, u32 length);
+
+/* Sends a packet to an echo device, waits for its return, and checks it. */
+void bus_exchange(struct bus_link *link, u32 length, u32 seed);
 
 /* Notifies the device if it wants that of this queue. Returns whether it did. */
 bool bus_kick(struct bus_link *link, struct bus_queue *queue);

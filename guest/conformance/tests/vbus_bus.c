@@ -5,22 +5,6 @@
 
 static u8 packet[BUS_PACKET];
 
-/* Sends a packet to the echo device, looks for its return, and checks it. */
-static void exchange(struct bus_link *link, u32 length, u32 seed)
-{
-	struct vbus_returned back;
-	const u8 *bytes;
-
-	bus_fill(packet, length, seed);
-	bus_offer(link, BUS_PACKET);
-	bus_send(link, packet, length, seed);
-	bytes = bus_await(link, &back);
-	CHECK_EQ(back.used, length);
-	CHECK_EQ(back.flags, seed);
-	CHECK(bus_is_filled(bytes, length, seed));
-	bus_drain(link);
-}
-
 TEST(bus_lists, "bus.interface.lists", 1, 0, LINE_ROUTE)
 {
 	u32 echo, null, console;
@@ -85,7 +69,7 @@ TEST(bus_refuses, "bus.command.refuses", 1, 0, LINE_ROUTE)
 	/* A command that lies outside of memory: it is ignored. */
 	WRITE_ONCE(bus.registers->command, ~0ull << 20);
 	CHECK_EQ(bus_share(&link, BUS_RX, 0), VBUS_DONE);
-	exchange(&link, 100, 1);
+	bus_exchange(&link, 100, 1);
 	bus_close(&link);
 	bus_end(&bus);
 }
@@ -104,7 +88,7 @@ TEST(bus_echo, "bus.echo.returns", 1, 0, LINE_NOTIFY)
 		CHECK_EQ(bus_share(&link, BUS_RX, starts[i]), VBUS_DONE);
 		CHECK_EQ(bus_share(&link, BUS_TX, starts[i]), VBUS_DONE);
 		for (round = 0; round < 3 * BUS_COUNT; round++)
-			exchange(&link, round ? round * 157 % BUS_PACKET : BUS_PACKET, round);
+			bus_exchange(&link, round ? round * 157 % BUS_PACKET : BUS_PACKET, round);
 		bus_close(&link);
 	}
 	bus_end(&bus);
@@ -144,12 +128,12 @@ TEST(bus_connections, "bus.open.connections", 1, 0, LINE_NOTIFY)
 	CHECK_EQ(bus_command(&bus, VBUS_COMMAND_OPEN), VBUS_ERROR_LIMIT);
 	for (round = 0; round < 3; round++)
 		for (i = VBUS_BRIDGE_CONNECTIONS; i-- > 0;)
-			exchange(&links[i], 64 + i, round * 100 + i);
+			bus_exchange(&links[i], 64 + i, round * 100 + i);
 	/* A number that was closed is free again. */
 	bus_close(&links[5]);
 	bus_connect(&bus, &links[5], echo);
 	for (i = 0; i < VBUS_BRIDGE_CONNECTIONS; i++) {
-		exchange(&links[i], 64 + i, 1000 + i);
+		bus_exchange(&links[i], 64 + i, 1000 + i);
 		bus_close(&links[i]);
 	}
 	bus_end(&bus);
@@ -170,7 +154,7 @@ TEST(bus_interrupts, "bus.signal.interrupts", 1, 0, LINE_ROUTE, LINE_NOTIFY)
 	CHECK_RESULT(vmi.line_route(bus.line, machine.apic_ids[0], VECTOR_BUS), 0);
 	/* What the device said when the queues were shared. */
 	irq_enable();
-	exchange(&link, 64, 0);
+	bus_exchange(&link, 64, 0);
 	irq_disable();
 	for (round = 1; round <= 20; round++) {
 		before = irq_count(0, VECTOR_BUS);
@@ -195,7 +179,7 @@ TEST(bus_interrupts, "bus.signal.interrupts", 1, 0, LINE_ROUTE, LINE_NOTIFY)
 	before = irq_count(0, VECTOR_BUS);
 	irq_enable();
 	for (round = 0; round < 200; round++)
-		exchange(&link, 64, round);
+		bus_exchange(&link, 64, round);
 	irq_disable();
 	CHECK_EQ(irq_count(0, VECTOR_BUS), before);
 	bus_close(&link);
@@ -216,7 +200,7 @@ TEST(bus_breach, "bus.event.closed", 1, 0, LINE_ROUTE)
 	bus_connect(&bus, &sound, echo);
 	events = READ_ONCE(bus.registers->events);
 	CHECK_RESULT(vmi.line_route(bus.line, machine.apic_ids[0], VECTOR_BUS), 0);
-	exchange(&broken, 64, 1);
+	bus_exchange(&broken, 64, 1);
 	first = (struct vbus_descriptor *)(broken.tx.ioq + 1) + 1;
 	bus_offer(&broken, 64);
 	WRITE_ONCE(broken.tx.ioq->inuse_tail, 2);
@@ -232,11 +216,11 @@ TEST(bus_breach, "bus.event.closed", 1, 0, LINE_ROUTE)
 	bus_prepare(&bus, 0, 0);
 	CHECK_EQ(bus_command(&bus, VBUS_COMMAND_EVENT), VBUS_DONE);
 	CHECK_EQ(bus.command->number, VBUS_EVENT_NONE);
-	exchange(&sound, 64, 2);
+	bus_exchange(&sound, 64, 2);
 	CHECK_NE(bus_call(&broken, 0, 0), VBUS_DONE);
 	bus_close(&broken);
 	bus_connect(&bus, &broken, echo);
-	exchange(&broken, 64, 3);
+	bus_exchange(&broken, 64, 3);
 	bus_close(&broken);
 	bus_close(&sound);
 	bus_end(&bus);
@@ -250,7 +234,7 @@ TEST(bus_begins, "bus.start.ends", 1, 0, LINE_NOTIFY)
 	u32 echo = bus_find(&bus, "echo");
 
 	bus_connect(&bus, &first, echo);
-	exchange(&first, 64, 1);
+	bus_exchange(&first, 64, 1);
 	bus_prepare(&bus, 0, 0);
 	CHECK_EQ(bus_command(&bus, VBUS_COMMAND_START), VBUS_DONE);
 	bus_prepare(&bus, 0, first.connection);
@@ -258,7 +242,7 @@ TEST(bus_begins, "bus.start.ends", 1, 0, LINE_NOTIFY)
 	bus_free(&first);
 	bus_connect(&bus, &second, echo);
 	CHECK_EQ(second.connection, first.connection);
-	exchange(&second, 64, 2);
+	bus_exchange(&second, 64, 2);
 	bus_close(&second);
 	bus_end(&bus);
 }

@@ -9,7 +9,7 @@
 #define LAYER_PERCPU_SIZE 64
 
 /* Every section except the statistics. */
-#define LAYER_SECTIONS 0x2ff
+#define LAYER_SECTIONS (((1 << VMI_SECTION_COUNT) - 1) & ~(1 << VMI_SECTION_STATS))
 
 #define LAYER_FEATURES_CORE 0
 #define LAYER_FEATURES_CPU 0
@@ -23,6 +23,7 @@
 #define LAYER_FEATURES_PATCH 0
 #define LAYER_FEATURES_STATS 0
 #define LAYER_FEATURES_LINE 0
+#define LAYER_FEATURES_BUS 0
 
 #define LAYER_ENTRY(section, call) thunk_##section##_##call
 

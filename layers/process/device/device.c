@@ -8,7 +8,8 @@
  * thread if it sleeps; it waits for nothing. An acknowledgement clears bits in the page. Every
  * other write goes to the device's thread, which answers when the page shows its effects. A write
  * costs a signal and its return, and a notification of a sleeping device also a futex wake. The
- * calls line.notify and line.status do what those two writes do, without the signal.
+ * calls line.notify and line.status do what those two writes do, without the signal; bus.command
+ * and bus.notify do the same for the registers of a bridge.
  *
  * The monitor does not trust what is shared here. It keeps its own copy of all that matters to it.
  */
@@ -46,7 +47,7 @@ static void write_register(struct vcpu *v, u64 gpa, u32 width, u64 value)
 	} else if (offset == INTERRUPT_ACK && width == 4) {
 		device_acknowledge(number, (u32)value);
 	} else {
-		device_request(v, number, offset, width, value);
+		device_store(v, number, offset, width, value);
 	}
 }
 

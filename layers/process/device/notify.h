@@ -9,7 +9,9 @@
 void device_notify(struct phv_device *device, u32 bits);
 /* The same for a queue, on behalf of a vCPU, which becomes the device's notifier. */
 void device_notify_from(const struct vcpu *v, u32 number, u32 queue);
-/* Has the device's thread carry out a register write, and returns when that is done. */
-void device_request(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value);
+/* Have the device's thread carry out a register write, and return when that is done. */
+void device_store(struct vcpu *v, u32 number, u32 offset, u32 width, u64 value);
+/* The same for a command of a bridge's driver. Returns what bus.command returns. */
+int device_command(struct vcpu *v, u32 number, u64 command);
 
 #endif

@@ -15,7 +15,7 @@ use crate::watch::{Change, Watch};
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
-use paravane_devices::{Line, Machine, OwnDevice, Page, Waker};
+use paravane_devices::{Line, Machine, OwnDevice, Page, Waker, refused};
 use paravane_vbus::{
     ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Vbus,
     limits,
@@ -142,14 +142,17 @@ impl Bridge {
         }
     }
 
-    /// Carries out a command of the guest at this address.
-    fn command(&mut self, address: u64) {
-        let Some(guest) = self.host.as_ref().map(|host| host.guest.clone()) else {
-            return;
-        };
+    /// Carries out a command of the guest at this address, and tells of what happened. Returns its
+    /// status; `None`: there is no command.
+    fn carry_out(&mut self, address: u64) -> Option<u32> {
+        let Host {
+            guest, counters, ..
+        } = self.host.as_ref()?;
+        let guest = guest.clone();
+        count(&counters.commands, 1);
         let Some(mut command) = Command::read(&guest, address) else {
             debug!("virtual bus: a command at {address:#x}, where no memory is");
-            return;
+            return None;
         };
         command.status = match self.try_command(&guest, &mut command) {
             Ok(()) => 0,
@@ -160,6 +163,8 @@ impl Bridge {
         };
         // It was there a moment ago, and guest memory stays.
         let _ = command.write(&guest, address);
+        self.announce();
+        Some(command.status)
     }
 
     fn try_command(&mut self, guest: &Guest, command: &mut Command) -> Result<(), Error> {
@@ -404,9 +409,17 @@ impl OwnDevice for Bridge {
 
     fn write(&mut self, offset: u32, width: u32, value: u64) {
         if offset as usize == offset_of!(Registers, command) && width == 8 {
-            self.command(value);
-            self.announce();
+            self.carry_out(value);
         }
+    }
+
+    fn command(&mut self, address: u64) -> i32 {
+        if let Some(Host { counters, .. }) = &self.host {
+            count(&counters.commands_called, 1);
+        }
+        let status = self.carry_out(address);
+        let status = status.and_then(|status| i32::try_from(status).ok());
+        status.unwrap_or(refused(paravane_abi::EFAULT))
     }
 
     fn serve(&mut self, host: bool, queues: u32) -> u32 {

@@ -9,6 +9,7 @@ use std::mem::offset_of;
 
 /// Bytes of a command.
 const SIZE: usize = size_of::<Layout>();
+const _: () = assert!(SIZE as u64 == paravane_abi::BUS_COMMAND_ALIGN);
 
 /// What a guest can ask for.
 pub const OPEN: u32 = word(layout::VBUS_COMMAND_OPEN);

@@ -6,7 +6,7 @@
 use crate::card::{cap, word};
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
 use crate::{Bridge, Console, Stack, Wire};
-use paravane_devices::{Memory, OwnDevice};
+use paravane_devices::{Memory, OwnDevice, refused};
 use paravane_fuzz::{Input, fuzz};
 use paravane_net::link::HEADER;
 use paravane_net::user::{Config, Network};
@@ -287,11 +287,20 @@ pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
             }
             guest.ask(command, ask);
         }
-        2 => guest.store(match input.u8() % 3 {
-            0 => input.u64() & !BITS,
-            1 => MEMORY as u64 - 64,
-            _ => COMMAND,
-        }),
+        2 => {
+            let address = match input.u8() % 3 {
+                0 => input.u64() & !BITS,
+                1 => MEMORY as u64 - 64,
+                _ => COMMAND,
+            };
+            if address & 64 == 0 {
+                guest.store(address);
+            } else {
+                let answer = guest.bridge.command(address);
+                let most = i32::try_from(layout::VBUS_ERROR_HOST).unwrap();
+                assert!((0..=most).contains(&answer) || answer == refused(paravane_abi::EFAULT));
+            }
+        }
         3 => guest.bridge.write(
             input.u32() % 4096,
             u32::from(input.u8()),

@@ -126,6 +126,7 @@ pub struct Guest {
     pub memory: Arc<Memory>,
     pub page: Page,
     pub count: Arc<Count>,
+    pub counters: Arc<Counters>,
     pub rx: Option<Ring>,
     pub tx: Option<Ring>,
     /// The pair that these are, and those of the others.
@@ -165,17 +166,19 @@ impl Guest {
         bridge.start(&waker).unwrap();
         let page = Area::new(1).unwrap().page(0);
         let count = Arc::<Count>::default();
+        let counters = Arc::<Counters>::default();
         bridge.attach(Machine {
             memory: Arc::clone(&memory),
             page: page.clone(),
             line: Arc::clone(&count) as Arc<dyn Line>,
-            counters: Arc::new(Counters::default()),
+            counters: Arc::clone(&counters),
         });
         Guest {
             bridge,
             memory,
             page,
             count,
+            counters,
             rx: None,
             tx: None,
             pair: 0,

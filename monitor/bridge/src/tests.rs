@@ -4,9 +4,9 @@
 use crate::card::cap;
 use crate::test_guest::{Answer, Ask, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
 use crate::{Bridge, Stack};
-use paravane_devices::OwnDevice;
+use paravane_devices::{OwnDevice, refused};
 use paravane_net::user::{Config, Network};
-use paravane_vbus_shm::layout::{self, Bridge as Registers};
+use paravane_vbus_shm::layout::{self, Bridge as Registers, Command};
 use paravane_vbus_shm::ring::Role;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -324,4 +324,36 @@ fn another_driver_finds_nothing_of_the_first() {
     guest.send(&[(&query(), 0)]);
     guest.work(1);
     assert_eq!(guest.received().len(), 1);
+}
+
+/// A call is a command as a store is, and says how it ended.
+#[test]
+fn a_command_by_a_call_answers() {
+    let mut guest = guest();
+    guest.up(0);
+    let before = guest.counters.read();
+    assert!(before.commands > 0 && before.commands_called == 0);
+    for (command, status) in [
+        (layout::VBUS_COMMAND_EVENT, layout::VBUS_DONE),
+        (99, layout::VBUS_ERROR_NOT_FOUND),
+    ] {
+        let at = COMMAND + offset_of!(Command, command) as u64;
+        let command = crate::card::word(command);
+        guest.memory.write_obj(command, GuestAddress(at)).unwrap();
+        let answer = guest.bridge.command(COMMAND);
+        assert_eq!(u64::try_from(answer), Ok(status));
+        let at = COMMAND + offset_of!(Command, status) as u64;
+        let shown: u32 = guest.memory.read_obj(GuestAddress(at)).unwrap();
+        assert_eq!(u64::from(shown), status);
+    }
+    // Commands where no memory is, or not at their place, are none, and it says so.
+    for address in [MEMORY as u64, u64::MAX - 63, COMMAND + 4] {
+        let answer = guest.bridge.command(address);
+        assert_eq!(answer, refused(paravane_abi::EFAULT), "{address:#x}");
+    }
+    let figures = guest.counters.read();
+    assert_eq!(
+        (figures.commands, figures.commands_called),
+        (before.commands + 5, 5)
+    );
 }

@@ -23,6 +23,10 @@ pub struct Counters {
     pub interrupts: AtomicU64,
     /// See [`Figures::resets`].
     pub resets: AtomicU64,
+    /// See [`Figures::commands`].
+    pub commands: AtomicU64,
+    /// See [`Figures::commands_called`].
+    pub commands_called: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -45,6 +49,12 @@ pub struct Figures {
     pub interrupts: u64,
     /// Times that a driver broke a rule.
     pub resets: u64,
+    /// Commands of a bridge's driver: stores to a register, and calls.
+    #[serde(default)]
+    pub commands: u64,
+    /// Those of them that were calls (`bus.command`), and so no traps.
+    #[serde(default)]
+    pub commands_called: u64,
 }
 
 /// Adds to a counter.
@@ -66,6 +76,8 @@ impl Counters {
             bytes_to_guest: value(&self.bytes_to_guest),
             interrupts: value(&self.interrupts),
             resets: value(&self.resets),
+            commands: value(&self.commands),
+            commands_called: value(&self.commands_called),
         }
     }
 }

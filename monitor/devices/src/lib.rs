@@ -55,7 +55,7 @@ pub use buffers::Buffers;
 pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
 pub use message::{Message, NoMessage};
-pub use own::{Machine, Model, OwnDevice};
+pub use own::{Machine, Model, OwnDevice, refused};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 pub use register_page::{Area, Page};
 

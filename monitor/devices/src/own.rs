@@ -54,10 +54,24 @@ pub trait OwnDevice: Send + fmt::Debug {
     /// The driver has stored `width` bytes of `value` to its registers. Nothing is checked.
     fn write(&mut self, offset: u32, width: u32, value: u64);
 
+    /// The driver has made the call `bus.command` with this guest-physical address. Nothing is
+    /// checked. Returns what the call does: a status, or an error made by [`refused`]. It is a
+    /// bridge that is asked.
+    fn command(&mut self, address: u64) -> i32;
+
     /// Serves what happened on the host, if `host`, and the driver's notifications: a bit for each
     /// number. Returns such bits if it wants to be called again at once. May be called without
     /// reason.
     fn serve(&mut self, host: bool, notified: u32) -> u32;
+}
+
+/// What a call of the VMI returns for one of its errors.
+pub const fn refused(error: u64) -> i32 {
+    assert!(error <= 0xff);
+    #[allow(clippy::cast_possible_truncation)] // just asserted
+    {
+        -(error as i32)
+    }
 }
 
 /// A device of a machine.

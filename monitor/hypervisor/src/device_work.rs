@@ -7,6 +7,7 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{Action, Registers, show_config};
 use paravane_devices::{
     Broken, Device, Driver, Ending, Interrupt, Line, Machine, Memory, Model, OwnDevice, Page,
+    refused,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -80,6 +81,15 @@ impl Work {
         match self {
             Work::Virtio(work) => work.write(offset, width, value),
             Work::Own(device) => device.write(offset, width, value),
+        }
+    }
+
+    /// Carries out a command of a bridge's driver, which it has given by a call. Returns what the
+    /// call does. A device that is no bridge has none, whoever asked for it.
+    pub fn command(&mut self, address: u64) -> i32 {
+        match self {
+            Work::Virtio(_) => refused(paravane_abi::ENOENT),
+            Work::Own(device) => device.command(address),
         }
     }
 }

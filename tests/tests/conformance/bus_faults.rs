@@ -10,9 +10,12 @@ use paravane_tests::program;
 const HANG: &str = "25";
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 22] = [
+const FOUND: [(&str, &str, &str); 25] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
+    ("bus.command.by_stores", "wrong-byte", "1"),
+    ("bus.command.either_way", "wrong-byte", "1"),
+    ("bus.command.random", "wrong-byte", "1"),
     ("bus.echo.returns", "wrong-byte", "1"),
     ("bus.null.takes", "idle-devices", "1"),
     ("bus.open.connections", "wrong-byte", "1"),

@@ -133,6 +133,7 @@ fn same(listed: &List, present: &List) -> Result<(), Failed> {
 fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
     let on_qemu = ["none"].iter().chain(&ROMS).map(|&layer| ("qemu", layer));
     let on_processes = PROCESS.map(|layer| ("process", layer));
+    let asks_too_near = version == ASKS_TOO_NEAR;
     let trial = |(hypervisor, layer): (&'static str, &'static str)| {
         let guest = guest.to_path_buf();
         let name = format!("kept::{version}::old_guest::{layer}");
@@ -140,7 +141,7 @@ fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
             let guest = guest.to_string_lossy();
             let words = ["--layer", layer, "--cpus", "2", "--guest", &guest];
             let run = suite::run_on(hypervisor, &words);
-            if hypervisor == "process" {
+            if hypervisor == "process" && asks_too_near {
                 knows_more(&run)
             } else {
                 suite::passed(&run)
@@ -150,8 +151,11 @@ fn old_guests(version: &str, guest: &Path) -> Vec<Trial> {
     on_qemu.chain(on_processes).map(trial).collect()
 }
 
-/// Passes if the run fails in nothing but this: the old guest takes the first section after those
-/// that it knows for one that nobody knows, and the process hypervisor has it today.
+/// The guest that takes the first section after those that it knows for one that nobody knows.
+/// Later ones ask for a number that will stay free.
+const ASKS_TOO_NEAR: &str = "vmi-1.0";
+
+/// Passes if the run fails in nothing but that: the process hypervisor has this section today.
 fn knows_more(run: &program::Run) -> Result<(), Failed> {
     let failed = run
         .stdout

@@ -357,9 +357,9 @@ struct vbus_bridge {
 	__u32 version; /* VBUS_BRIDGE_VERSION */
 	__u32 events; /* changes when VBUS_COMMAND_EVENT has something new, before the interrupt */
 	__u32 features; /* VBUS_FEATURE */
-	__u64 command; /* a store of the guest-physical address of a vbus_command carries it out before it is over */
+	__u64 command; /* a store of the guest-physical address of a vbus_command carries it out before it is over; bus.command does the same without a trap */
 	__u32 space[14]; /* zero */
-	__u32 notify; /* a store of a connection's number is the same as line.notify, and slower */
+	__u32 notify; /* a store of a connection's number is the same as bus.notify and line.notify, and slower */
 	__u32 last; /* zero */
 };
 _Static_assert(sizeof(struct vbus_bridge) == VBUS_SIZE_BRIDGE, "vbus_bridge");

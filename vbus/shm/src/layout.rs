@@ -474,11 +474,11 @@ pub struct Bridge {
     pub events: AtomicU32,
     /// VBUS_FEATURE.
     pub features: AtomicU32,
-    /// A store of the guest-physical address of a vbus_command carries it out before it is over.
+    /// A store of the guest-physical address of a vbus_command carries it out before it is over; bus.command does the same without a trap.
     pub command: AtomicU64,
     /// Zero.
     pub space: [AtomicU32; 14],
-    /// A store of a connection's number is the same as line.notify, and slower.
+    /// A store of a connection's number is the same as bus.notify and line.notify, and slower.
     pub notify: AtomicU32,
     /// Zero.
     pub last: AtomicU32,

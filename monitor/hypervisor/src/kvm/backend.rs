@@ -38,7 +38,7 @@ impl Hypervisor for KvmHost {
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
         let layer = machine.layer.map(<[u8]>::to_vec);
-        let emulated = self.emulated;
+        let (emulated, devices) = (self.emulated, machine.devices);
         let vm = worker::within(limit, "starter", move || {
             let config = Config {
                 name: &guest.name,
@@ -52,7 +52,7 @@ impl Hypervisor for KvmHost {
                 large_pages: true,
                 emulated,
             };
-            let vm = Vm::prepare(&config, Vec::new())?;
+            let vm = Vm::prepare(&config, devices()?)?;
             vm.start_kernel();
             Ok(vm)
         })?;

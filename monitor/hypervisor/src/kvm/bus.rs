@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stores of vCPUs to the registers of devices. Loads are no exits: the guest sees the pages.
+//! Stores of vCPUs to the registers of devices, and commands for bridges. Loads are no exits: the
+//! guest sees the pages.
 //!
 //! A notification (QueueNotify) rings an event counter inside the host's kernel and reaches the
 //! device's thread, so it comes here only if the number is no queue's. An acknowledgement clears
-//! bits of the page. Any other store waits for the device's thread.
+//! bits of the page. Any other store waits for the device's thread, and so does a command.
 
 use super::layout::DEVICES;
-use paravane_devices::Page;
 use paravane_devices::mmio::{INTERRUPT_STATUS, PAGE};
+use paravane_devices::{Page, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,16 +31,34 @@ pub struct Store {
     pub value: u64,
 }
 
+/// What a vCPU asks a device's thread for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A store to a register.
+    Store(Store),
+    /// The command of a bridge's driver at this guest-physical address.
+    Command(u64),
+}
+
+/// A request until its answer, and the answer to the last one.
+#[derive(Debug, Default)]
+struct Exchange {
+    asked: Option<Request>,
+    answer: i32,
+}
+
 /// One device, as its thread and the vCPUs share it.
 #[derive(Debug)]
 pub struct Port {
     page: Page,
+    /// It is a bridge, which has commands.
+    bridge: bool,
     /// Wakes the device's thread.
     pub bell: EventFd,
     /// What the thread is woken for; see [`Port::take`].
     reasons: AtomicU32,
-    /// The store that a vCPU waits for.
-    store: Mutex<Option<Store>>,
+    /// What a vCPU waits for.
+    exchange: Mutex<Exchange>,
     done: Condvar,
     /// One vCPU at a time.
     turn: Mutex<()>,
@@ -47,17 +66,18 @@ pub struct Port {
 
 /// Something happened on the host.
 pub const HOST: u32 = 1;
-/// A vCPU waits for a store.
-pub const STORE: u32 = 2;
+/// A vCPU waits for a request.
+pub const REQUEST: u32 = 2;
 
 impl Port {
     /// Without anything to do.
-    pub fn new(page: Page, bell: EventFd) -> Self {
+    pub fn new(page: Page, bell: EventFd, bridge: bool) -> Self {
         Port {
             page,
+            bridge,
             bell,
             reasons: AtomicU32::new(0),
-            store: Mutex::new(None),
+            exchange: Mutex::default(),
             done: Condvar::new(),
             turn: Mutex::new(()),
         }
@@ -70,35 +90,40 @@ impl Port {
         let _ = self.bell.write(1);
     }
 
-    /// Why the thread was woken: [`HOST`], [`STORE`]. The caller has read the bell before.
+    /// Why the thread was woken: [`HOST`], [`REQUEST`]. The caller has read the bell before.
     pub fn take(&self) -> u32 {
         self.reasons.swap(0, Ordering::SeqCst)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the device's thread: the store that a vCPU waits for.
-    pub fn asked(&self) -> Option<Store> {
-        *self.lock()
+    /// For the device's thread: what a vCPU waits for.
+    pub fn asked(&self) -> Option<Request> {
+        self.lock().asked
     }
 
-    /// For the device's thread: the page shows the result.
-    pub fn answer(&self) {
-        *self.lock() = None;
+    /// For the device's thread: it is done, with this answer to a command.
+    pub fn answer(&self, answer: i32) {
+        *self.lock() = Exchange {
+            asked: None,
+            answer,
+        };
         self.done.notify_all();
     }
 
-    fn ask(&self, store: Store, over: impl Fn() -> bool) {
+    /// Returns the answer. If it is over, there is nobody to use it.
+    fn ask(&self, request: Request, over: impl Fn() -> bool) -> i32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.lock() = Some(store);
-        self.wake(STORE);
+        self.lock().asked = Some(request);
+        self.wake(REQUEST);
         let mut waiting = self.lock();
-        while waiting.is_some() && !over() {
+        while waiting.asked.is_some() && !over() {
             let woken = self.done.wait_timeout(waiting, PATIENCE);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        waiting.answer
     }
 }
 
@@ -142,7 +167,16 @@ impl Bus {
             width,
             value,
         };
-        port.ask(store, over);
+        port.ask(Request::Store(store), over);
+    }
+
+    /// Carries out the command at an address of guest memory, for the bridge whose registers are at
+    /// `bridge`. Both are the guest's numbers. Returns what `bus.command` does.
+    pub fn command(&self, bridge: u64, command: u64, over: impl Fn() -> bool) -> i32 {
+        match self.find(bridge) {
+            Some((port, 0)) if port.bridge => port.ask(Request::Command(command), over),
+            _ => refused(paravane_abi::ENOENT),
+        }
     }
 
     fn find(&self, address: u64) -> Option<(&Port, u64)> {
@@ -161,14 +195,25 @@ impl Bus {
 mod tests {
     use super::*;
     use paravane_devices::Area;
+    use proptest::prelude::*;
     use std::sync::Arc;
     use vmm_sys_util::eventfd::EFD_NONBLOCK;
 
     fn bus() -> (Bus, Arc<Port>, Page) {
         let page = Area::new(1).unwrap().page(0);
         let bell = EventFd::new(EFD_NONBLOCK).unwrap();
-        let port = Arc::new(Port::new(page.clone(), bell));
+        let port = Arc::new(Port::new(page.clone(), bell, true));
         (Bus::new(vec![Arc::clone(&port)]), port, page)
+    }
+
+    /// The device's thread until it has seen a request, which it gives this answer.
+    fn serve(port: &Port, answer: i32) -> Request {
+        while port.take() & REQUEST == 0 {
+            std::thread::yield_now();
+        }
+        let asked = port.asked().unwrap();
+        port.answer(answer);
+        asked
     }
 
     #[test]
@@ -191,13 +236,43 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| bus.store(DEVICES + 0x70, &[1, 2, 3, 4], || false));
-            while port.take() & STORE == 0 {
-                std::thread::yield_now();
-            }
-            assert_eq!(port.asked(), Some(expected));
-            port.answer();
+            assert_eq!(serve(&port, 0), Request::Store(expected));
         });
         assert_eq!(port.asked(), None);
+    }
+
+    #[test]
+    fn a_command_waits_for_the_bridge_and_has_its_answer() {
+        let (bus, port, _) = bus();
+        std::thread::scope(|scope| {
+            let vcpu = scope.spawn(|| bus.command(DEVICES, u64::MAX, || false));
+            assert_eq!(serve(&port, -14), Request::Command(u64::MAX));
+            assert_eq!(vcpu.join().unwrap(), -14);
+            let vcpu = scope.spawn(|| bus.command(DEVICES, 0x1000, || false));
+            assert_eq!(serve(&port, 3), Request::Command(0x1000));
+            assert_eq!(vcpu.join().unwrap(), 3);
+        });
+    }
+
+    proptest! {
+        /// Only a bridge is asked, and only by the address of its registers.
+        #[test]
+        fn no_other_address_has_commands(
+            near in -0x2000i64..0x3000, any: u64, command: u64, bridge: bool
+        ) {
+            let page = Area::new(1).unwrap().page(0);
+            let bell = EventFd::new(EFD_NONBLOCK).unwrap();
+            let port = Arc::new(Port::new(page, bell, bridge));
+            let bus = Bus::new(vec![Arc::clone(&port)]);
+            for address in [DEVICES.wrapping_add_signed(near), DEVICES, any] {
+                // Nobody answers.
+                let answer = bus.command(address, command, || true);
+                let right = bridge && address == DEVICES;
+                prop_assert_eq!(port.asked().is_some(), right);
+                prop_assert!(right || answer == refused(paravane_abi::ENOENT));
+                port.answer(0);
+            }
+        }
     }
 
     #[test]

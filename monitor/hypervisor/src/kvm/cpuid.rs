@@ -6,6 +6,7 @@
 //! guest of ours needs them, and much of what the host's kernel does for them is reached by nothing
 //! else.
 
+use super::layout::{BUS_CALL, DEVICES, DOORBELLS};
 use kvm_bindings::{CpuId, kvm_cpuid_entry2};
 
 /// Leaf 1.
@@ -38,11 +39,58 @@ const KVM_SEND_IPI: u32 = 1 << 11;
 const KVM_YIELD: u32 = 1 << 13;
 const KVM_MAP_GPA: u32 = 1 << 16;
 
+/// This program's own leaves, beside KVM's: "ParavaneVMM" and the highest of them, then where
+/// bridges to virtual buses are. `layers/kvm/abi.h` has the same.
+const OWN: u32 = 0x4000_0100;
+const OWN_BUS: u32 = 0x4000_0101;
+const OWN_SIGNATURE: [u32; 3] = [
+    u32::from_le_bytes(*b"Para"),
+    u32::from_le_bytes(*b"vane"),
+    u32::from_le_bytes(*b"VMM\0"),
+];
+#[allow(clippy::cast_possible_truncation)] // asserted beside it
+const REGISTERS: u32 = DEVICES as u32;
+const _: () = assert!(REGISTERS as u64 == DEVICES);
+
 /// Changes what KVM supports to what vCPU `number` of `count` shows.
 pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
     for entry in cpuid.as_mut_slice() {
         adapt_entry(entry, number, count);
     }
+}
+
+/// Tells a layer where the bridges are: a bit for each device that is one. Without any there is
+/// nothing to tell.
+///
+/// # Errors
+/// KVM supports so many leaves that there is no room.
+pub fn offer_bus(cpuid: &mut CpuId, bridges: u32) -> anyhow::Result<()> {
+    if bridges == 0 {
+        return Ok(());
+    }
+    let [ebx, ecx, edx] = OWN_SIGNATURE;
+    let leaves = [
+        kvm_cpuid_entry2 {
+            function: OWN,
+            eax: OWN_BUS,
+            ebx,
+            ecx,
+            edx,
+            ..Default::default()
+        },
+        kvm_cpuid_entry2 {
+            function: OWN_BUS,
+            eax: bridges,
+            ebx: REGISTERS,
+            ecx: u32::from(BUS_CALL) << 16 | u32::from(DOORBELLS),
+            ..Default::default()
+        },
+    ];
+    for leaf in leaves {
+        let pushed = cpuid.push(leaf);
+        pushed.map_err(|error| anyhow::anyhow!("no room for a leaf of CPUID: {error:?}"))?;
+    }
+    Ok(())
 }
 
 /// The extended states that the processor has, as bits of XCR0; `None` without XSAVE.
@@ -183,6 +231,22 @@ mod tests {
         };
         assert_eq!(all(XSAVE), Some(0x1_0000_0207));
         assert_eq!(all(!XSAVE), None);
+    }
+
+    #[test]
+    fn a_layer_is_told_of_bridges_if_there_are_any() {
+        let mut leaves = CpuId::from_entries(&[]).unwrap();
+        offer_bus(&mut leaves, 0).unwrap();
+        assert!(leaves.as_slice().is_empty());
+        offer_bus(&mut leaves, 0b1010).unwrap();
+        let [name, bus] = leaves.as_slice() else {
+            panic!("{leaves:?}");
+        };
+        let text = [name.ebx, name.ecx, name.edx].map(u32::to_le_bytes);
+        assert_eq!(text.concat(), b"ParavaneVMM\0");
+        assert_eq!((name.function, name.eax), (0x4000_0100, bus.function));
+        assert_eq!((bus.eax, bus.ebx), (0b1010, 0xd000_0000));
+        assert_eq!(bus.ecx, 0xb100_b000);
     }
 
     #[test]

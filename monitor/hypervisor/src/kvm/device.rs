@@ -2,7 +2,7 @@
 //! The machine's devices: a thread for each, which sleeps on event counters. KVM rings those of the
 //! queues when the guest notifies, and gives the guest an interrupt when the device's line rings.
 
-use super::bus::{HOST, Port, QUEUE_NOTIFY, STORE};
+use super::bus::{HOST, Port, QUEUE_NOTIFY, REQUEST, Request};
 use super::core::Core;
 use super::layout::{DEVICE_PIN, DEVICES, MAX_DEVICES, doorbell};
 use crate::device_work::{Transport, Work};
@@ -39,6 +39,13 @@ const fn kind(value: u64) -> u32 {
     #[allow(clippy::cast_possible_truncation)] // just asserted
     {
         value as u32
+    }
+}
+
+fn kind_of(device: &Model) -> u32 {
+    match device {
+        Model::Virtio(_) => VIRTIO,
+        Model::Own(device) => device.kind(),
     }
 }
 
@@ -85,12 +92,13 @@ impl Devices {
                 Model::Virtio(device) => device.queue_sizes().len(),
                 Model::Own(device) => usize::try_from(device.numbers())?,
             };
+            let bridge = kind_of(&device) == BRIDGE;
             if queues > MAX_QUEUES {
                 bail!("{} has {queues} queues", device.name());
             }
             prepared.push(Prepared {
                 device,
-                port: Arc::new(Port::new(page.clone(), counter()?)),
+                port: Arc::new(Port::new(page.clone(), counter()?, bridge)),
                 page,
                 queues: (0..queues).map(|_| counter()).collect::<Result<_, _>>()?,
                 line: counter()?,
@@ -104,10 +112,14 @@ impl Devices {
 
     /// The kinds of the devices, `VMI_DEVICE_*`.
     pub fn kinds(&self) -> impl Iterator<Item = u32> {
-        self.all.iter().map(|one| match &one.device {
-            Model::Virtio(_) => VIRTIO,
-            Model::Own(device) => device.kind(),
-        })
+        self.all.iter().map(|one| kind_of(&one.device))
+    }
+
+    /// Those that are bridges to a virtual bus: a bit for each.
+    pub fn bridges(&self) -> u32 {
+        let numbers = (0u32..).zip(self.kinds());
+        let found = numbers.filter(|(_, kind)| *kind == BRIDGE);
+        found.fold(0, |all, (number, _)| all | 1 << number)
     }
 
     /// What vCPUs reach of the devices.
@@ -298,14 +310,24 @@ impl Thread {
         while !self.core.stopping() {
             let queues = left | self.wait(left != 0);
             let reasons = self.port.take();
-            if reasons & STORE != 0 {
-                if let Some(store) = self.port.asked() {
-                    self.work.write(store.offset, store.width, store.value);
-                    self.port.answer();
-                }
+            if reasons & REQUEST != 0 {
+                self.serve_request();
             }
             left = self.work.serve(reasons & HOST != 0, queues);
         }
+    }
+
+    /// Carries out what a vCPU waits for.
+    fn serve_request(&mut self) {
+        let answer = match self.port.asked() {
+            Some(Request::Store(store)) => {
+                self.work.write(store.offset, store.width, store.value);
+                0
+            }
+            Some(Request::Command(address)) => self.work.command(address),
+            None => return,
+        };
+        self.port.answer(answer);
     }
 
     /// Waits until a counter has rung, unless `busy`. Returns the queues that were notified.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A guest of a few instructions that drives a device with registers of its own, as a bridge to a
-//! virtual bus is: a store that the device carries out before it is over, the two ways of a
-//! notification, and the interrupt.
+//! virtual bus is: a store that the device carries out before it is over, a command by a call, the
+//! two ways of a notification, and the interrupt.
 
 use super::guest_tests::run_with;
-use super::layout::{APIC, DEVICE_PIN, DEVICES, IOAPIC, doorbell};
+use super::layout::{APIC, BUS_CALL, DEVICE_PIN, DEVICES, IOAPIC, doorbell};
 use crate::output::End;
 use paravane_devices::counters::Counters;
 use paravane_devices::{Machine, Model, OwnDevice, Waker};
@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering;
 const MAGIC: u32 = 0x6c6c_6562;
 /// Where it shows the result of a store, and the numbers of a notification.
 const SHOWN: usize = 8;
+/// The address of a command, and what the device answers.
+const COMMAND: u64 = 0x7fff_1240;
+const ANSWER: i32 = -77;
 
 // A mistake ends at 9 with a step's number in ecx. An access to port 0x80 is an exit, so that the
 // looks take long enough.
@@ -33,6 +36,32 @@ core::arch::global_asm!(
     "mov $2, %ecx",
     "movl $41, 0x10(%esi)",
     "cmpl $42, {shown}(%esi)",
+    "jne 9f",
+    // A command by a call, then one for registers of which there are none. No other register
+    // changes.
+    "mov $6, %ecx",
+    "mov %ecx, %edi",
+    "mov ${call}, %edx",
+    "mov ${devices}, %ebx",
+    "mov ${command}, %ecx",
+    "mov $0x12345678, %eax",
+    "outl %eax, %dx",
+    "cmpl ${command}, %ecx",
+    "mov %edi, %ecx",
+    "jne 9f",
+    "cmpl ${answer}, %eax",
+    "jne 9f",
+    "cmpl ${devices}, %ebx",
+    "jne 9f",
+    "cmpl ${call}, %edx",
+    "jne 9f",
+    "mov $7, %ecx",
+    "mov %ecx, %edi",
+    "lea 8(%esi), %ebx",
+    "mov ${command}, %ecx",
+    "outl %eax, %dx",
+    "mov %edi, %ecx",
+    "cmpl $-2, %eax",
     "jne 9f",
     // The device's pin gives vector 0x92 to local APIC 0, which is on.
     "movl $0x1ff, {apic} + 0xf0",
@@ -77,6 +106,9 @@ core::arch::global_asm!(
     ioapic = const IOAPIC,
     pin = const DEVICE_PIN,
     port = const doorbell(0),
+    call = const BUS_CALL,
+    command = const COMMAND,
+    answer = const ANSWER,
     options(att_syntax)
 );
 
@@ -135,6 +167,11 @@ impl OwnDevice for Bell {
     fn write(&mut self, offset: u32, width: u32, value: u64) {
         assert_eq!((offset, width, value), (0x10, 4, 41));
         self.machine.as_ref().unwrap().page.show(SHOWN, 42);
+    }
+
+    fn command(&mut self, address: u64) -> i32 {
+        assert_eq!(address, COMMAND);
+        ANSWER
     }
 
     fn serve(&mut self, _: bool, notified: u32) -> u32 {

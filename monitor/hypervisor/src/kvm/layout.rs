@@ -69,8 +69,14 @@ pub const RESET_VALUE: u8 = 1;
 pub const fn doorbell(device: u16) -> u16 {
     DOORBELLS + device * DOORBELL_SIZE as u16
 }
-const DOORBELLS: u16 = 0xb000;
+/// The doorbell of the first device.
+pub const DOORBELLS: u16 = 0xb000;
 /// Ports of a doorbell: it takes a word of four bytes.
 pub const DOORBELL_SIZE: u8 = 4;
+/// The port of the call `bus.command` of a layer. It is this machine's alone: a layer learns of it
+/// by CPUID (`cpuid.rs`).
+pub const BUS_CALL: u16 = 0xb100;
+const _: () =
+    assert!(DOORBELLS as usize + MAX_DEVICES * DOORBELL_SIZE as usize <= BUS_CALL as usize);
 /// The sleep type of a power-off.
 pub const SLEEP_OFF: u8 = 5;

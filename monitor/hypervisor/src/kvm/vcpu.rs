@@ -2,7 +2,7 @@
 //! A vCPU's thread: runs guest code and serves its exits.
 
 use super::core::Core;
-use super::layout::{IOAPIC, IOAPIC_SIZE};
+use super::layout::{BUS_CALL, IOAPIC, IOAPIC_SIZE};
 use crate::output::End;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use std::sync::atomic::Ordering;
@@ -38,6 +38,7 @@ pub fn run(core: &Core, number: usize, mut vcpu: VcpuFd) {
                 Ok(()) => Next::Go,
                 Err(_) => Next::Broken("it cannot stop for the debugger"),
             },
+            Ok(VcpuExit::IoOut(BUS_CALL, _)) => call_bus(core, &vcpu),
             Ok(exit) => serve(core, exit),
             Err(error) => match error.errno() {
                 // A kick; a vCPU that has not got its STARTUP interrupt.
@@ -56,6 +57,22 @@ pub fn run(core: &Core, number: usize, mut vcpu: VcpuFd) {
         }
     }
     shared.leave();
+}
+
+/// The call `bus.command` of a layer (`layers/kvm/bus.c`): an `out` whose arguments are in rbx and
+/// rcx, and whose result is in rax. Whoever executes such an `out` gets an answer.
+fn call_bus(core: &Core, vcpu: &VcpuFd) -> Next {
+    let Ok(mut registers) = vcpu.get_regs() else {
+        return Next::Broken("its registers cannot be read");
+    };
+    let (bridge, command) = (registers.rbx, registers.rcx);
+    let answer = core.bus.command(bridge, command, || core.over());
+    registers.rax = i64::from(answer) as u64;
+    if core.over() || vcpu.set_regs(&registers).is_ok() {
+        Next::Go
+    } else {
+        Next::Broken("its registers cannot be written")
+    }
 }
 
 fn serve(core: &Core, exit: VcpuExit<'_>) -> Next {

@@ -88,8 +88,8 @@ impl Vm {
             .context("the host's KVM does not take guest memory")?;
         let kernel = load::load(&ram, config.name, config.kernel)?;
         let tables = acpi::tables(config.vcpus, &registers_of(&devices)?);
-        let vcpus =
-            vcpus(&kvm, &machine, config, &kernel).context("cannot make the virtual CPUs")?;
+        let vcpus = vcpus(&kvm, &machine, config, &kernel, devices.bridges())
+            .context("cannot make the virtual CPUs")?;
         let rate = vcpus.first().and_then(|vcpu| vcpu.get_tsc_khz().ok());
         let command_line = match rate {
             // There is nothing by which Linux could measure it well.
@@ -369,6 +369,7 @@ fn vcpus(
     machine: &VmFd,
     config: &Config<'_>,
     kernel: &Loaded,
+    bridges: u32,
 ) -> anyhow::Result<Vec<VcpuFd>> {
     let (mut all, count) = (Vec::new(), config.vcpus);
     for number in 0..count {
@@ -378,6 +379,7 @@ fn vcpus(
         if config.emulated {
             cpuid::hide_hypercalls(&mut features);
         }
+        cpuid::offer_bus(&mut features, bridges)?;
         vcpu.set_cpuid2(&features)?;
         only_what_is_offered(machine, &vcpu)?;
         if let Some(enabled) = cpuid::extended_state(&features) {

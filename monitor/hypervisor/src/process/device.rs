@@ -14,7 +14,7 @@ use super::{kick, sys};
 use crate::device_work::{Transport, Work};
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
-use paravane_abi::process::area::{self, RequestState};
+use paravane_abi::process::area::{self, RequestKind, RequestState};
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
@@ -41,6 +41,9 @@ const REGISTER: u32 = bits(ph::PHV_NOTIFY_REGISTER);
 const HOST: u32 = bits(ph::PHV_NOTIFY_HOST);
 /// The others say which queues were notified.
 const QUEUES: u32 = (1 << ph::PHV_MAX_QUEUES) - 1;
+
+// A bit for each device.
+const _: () = assert!(ph::PHV_MAX_DEVICES <= u32::BITS as u64);
 
 /// The register pages are below 512 GiB, which every 64-bit processor can address, unless RAM
 /// reaches there.
@@ -94,6 +97,17 @@ impl Devices {
     /// The number of devices.
     pub fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// Those that are bridges to a virtual bus: a bit for each.
+    pub fn bridges(&self) -> u32 {
+        let bridge = bits(paravane_abi::DEVICE_VBUS);
+        let numbers = (0u32..).zip(&self.all);
+        let found = numbers.filter(|(_, device)| match device {
+            Model::Virtio(_) => false,
+            Model::Own(device) => device.kind() == bridge,
+        });
+        found.fold(0, |all, (number, _)| all | 1 << number)
     }
 
     /// The register pages, if there are devices.
@@ -361,7 +375,7 @@ impl Thread {
         0
     }
 
-    /// Carries out the register writes that vCPUs wait for.
+    /// Carries out the register writes and commands that vCPUs wait for.
     fn serve_requests(&mut self) {
         let core = Arc::clone(&self.core);
         for vcpu in 0..core.vcpus {
@@ -371,10 +385,16 @@ impl Thread {
             {
                 continue;
             }
-            let offset = request.offset.load(Ordering::Relaxed);
-            let width = request.width.load(Ordering::Relaxed);
             let value = request.value.load(Ordering::Relaxed);
-            self.work.write(offset, width, value);
+            let answer = if request.kind.is(RequestKind::Command, Ordering::Relaxed) {
+                self.work.command(value)
+            } else {
+                let offset = request.offset.load(Ordering::Relaxed);
+                let width = request.width.load(Ordering::Relaxed);
+                self.work.write(offset, width, value);
+                0
+            };
+            request.answer.store(answer as u32, Ordering::Relaxed);
             request.state.store(RequestState::Done, Ordering::Release);
             sys::futex_wake(request.state.word());
         }

@@ -92,6 +92,10 @@ pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
         .header()
         .device_count
         .store(u32::try_from(devices.count())?, Ordering::Relaxed);
+    shared
+        .header()
+        .bridges
+        .store(devices.bridges(), Ordering::Relaxed);
     Ok(())
 }
 

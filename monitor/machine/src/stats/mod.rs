@@ -184,7 +184,7 @@ const ROWS: [Row; 15] = [
 /// What devices count: the name, what it is, its value.
 type DeviceRow = (&'static str, &'static str, fn(&Figures) -> u64);
 
-const DEVICE_ROWS: [DeviceRow; 8] = [
+const DEVICE_ROWS: [DeviceRow; 10] = [
     ("requests", "chains of buffers given back", |f| f.requests),
     (
         "bytes_from_guest",
@@ -207,6 +207,16 @@ const DEVICE_ROWS: [DeviceRow; 8] = [
     ("buffers", "buffers of chains that were taken", |f| {
         f.buffers
     }),
+    (
+        "commands",
+        "commands of a driver of the virtual bus, by stores or calls",
+        |f| f.commands,
+    ),
+    (
+        "commands_called",
+        "those of them that were calls of the layer",
+        |f| f.commands_called,
+    ),
 ];
 
 #[cfg(test)]
