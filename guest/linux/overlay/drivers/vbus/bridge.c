@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * vbus-proxy: the machine's bus as the hypervisor's bridge shows it. Commands go through a register
- * that traps; they are for set-up. A notification is a call of the layer, or the lightest of traps,
- * a port. Interrupts say only that something happened: each queue has its own flags for that. Those
- * of queues' own are in irq.c.
+ * vbus-proxy: the machine's bus as the hypervisor's bridge shows it. Commands and notifications are
+ * calls of the layer, if it has section bus. Without it a command is a store to a register that
+ * traps, and a notification another call of the layer, or the lightest of traps, a port. Interrupts
+ * say only that something happened: each queue has its own flags for that. Those of queues' own are
+ * in irq.c.
  */
 #include <linux/acpi.h>
 #include <linux/bitops.h>
@@ -11,12 +12,21 @@
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
 #include "bridge.h"
 
 /* Events that are handled before the list of interfaces is compared. */
 #define EVENTS 256
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vbus."
+
+/* Off: as on a layer without the section. For bridges that are found afterwards. */
+static bool use_calls = true;
+module_param_named(calls, use_calls, bool, 0444);
+MODULE_PARM_DESC(calls, "commands and notifications are calls of the layer");
 
 /* Bridges found so far. */
 static int buses;
@@ -39,8 +49,12 @@ int vbus_carry_out(struct vbus_bus *bus, struct vbus_command *what, u32 command)
 
 	what->command = command;
 	what->status = VBUS_ERROR_HOST;
-	/* The store traps, and is over when the command is. */
-	writeq(virt_to_phys(what), bus->registers + offsetof(struct vbus_bridge, command));
+	/* Both are over when the command is. A call that fails leaves the status; a store traps. */
+	if (bus->calls)
+		bus->calls->command(bus->address, virt_to_phys(what));
+	else
+		writeq(virt_to_phys(what),
+		       bus->registers + offsetof(struct vbus_bridge, command));
 	status = READ_ONCE(what->status);
 	return status < ARRAY_SIZE(errors) ? errors[status] : -EIO;
 }
@@ -167,7 +181,9 @@ void vbus_notify(struct vbus_connection *connection)
 	struct vbus_bus *bus = connection->device->bus;
 
 	if (bus->calls)
-		bus->calls->notify(bus->calls->device, connection->number);
+		bus->calls->notify(bus->address, connection->number);
+	else if (bus->line)
+		bus->line->notify(bus->line->device, connection->number);
 	else if (bus->port)
 		outl(connection->number, bus->port);
 	else
@@ -337,7 +353,7 @@ static irqreturn_t interrupt(int irq, void *data)
 static int bridge_probe(struct platform_device *platform)
 {
 	struct device *dev = &platform->dev;
-	struct resource *port;
+	struct resource *port, *registers;
 	struct vbus_bus *bus;
 	int error;
 
@@ -354,16 +370,18 @@ static int bridge_probe(struct platform_device *platform)
 	bus->dev = dev;
 	/* Bridges stay, and are found one after another. */
 	bus->number = buses++;
-	bus->calls = dev_get_platdata(dev);
+	bus->line = dev_get_platdata(dev);
 	port = platform_get_resource(platform, IORESOURCE_IO, 0);
 	if (port && devm_request_region(dev, port->start, resource_size(port), dev_name(dev)))
 		bus->port = port->start;
 	mutex_init(&bus->lock);
 	raw_spin_lock_init(&bus->irq_lock);
 	INIT_WORK(&bus->work, handle_events);
-	bus->registers = devm_platform_ioremap_resource(platform, 0);
+	bus->registers = devm_platform_get_and_ioremap_resource(platform, 0, &registers);
 	if (IS_ERR(bus->registers))
 		return PTR_ERR(bus->registers);
+	bus->address = registers->start;
+	bus->calls = use_calls ? vmi_vbus_calls(bus->address) : NULL;
 	if (readl(bus->registers + offsetof(struct vbus_bridge, magic)) != VBUS_BRIDGE_MAGIC ||
 	    readl(bus->registers + offsetof(struct vbus_bridge, version)) != VBUS_BRIDGE_VERSION)
 		return dev_err_probe(dev, -ENODEV, "another version of the bridge\n");

@@ -16,8 +16,11 @@
 struct vbus_bus {
 	struct device *dev;
 	void __iomem *registers;
-	/* Both for notifications; without either there is a register. */
+	/* Where these are, as the calls know the bridge; without calls they are stored to. */
+	u64 address;
 	const struct vbus_calls *calls;
+	/* Without these calls, both for notifications; without either there is a register. */
+	const struct vbus_line *line;
 	unsigned long port;
 	/* The interrupt of all that has none of its own. */
 	int irq;

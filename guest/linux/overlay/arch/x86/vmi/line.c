@@ -198,7 +198,7 @@ static int __init add_device(const struct vmi_device *device, u32 number)
 		.status		= vmi.line_status,
 		.device		= device->line,
 	};
-	struct vbus_calls bridge_calls = {
+	struct vbus_line bridge_line = {
 		.notify		= vmi.line_notify,
 		.device		= device->line,
 	};
@@ -206,8 +206,8 @@ static int __init add_device(const struct vmi_device *device, u32 number)
 
 	/* The driver stores to registers if the layer does not have the calls. */
 	if (have_line_calls()) {
-		info.data = bridge ? (void *)&bridge_calls : &calls;
-		info.size_data = bridge ? sizeof(bridge_calls) : sizeof(calls);
+		info.data = bridge ? (void *)&bridge_line : &calls;
+		info.size_data = bridge ? sizeof(bridge_line) : sizeof(calls);
 	}
 	irq = map_line(device->line);
 	if (irq < 0)
