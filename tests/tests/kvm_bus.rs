@@ -91,6 +91,41 @@ fn each_layer_has_the_devices() {
     }
 }
 
+/// What the bridge of a card has counted: commands, and those of them that were calls.
+fn commands(host: &mut KvmHost, options: &str) -> (u64, u64) {
+    let serve = "ip link set eth0 up; exec sleep 100000";
+    detach(host, "counted", &format!("{options} --net venet"), serve);
+    let up = "paravane exec counted -- grep -q 1 /sys/class/net/eth0/carrier";
+    until(host, &format!("{up} 2>/dev/null"));
+    let stat = host.ok("paravane stat --json counted", 20);
+    host.ok("paravane rm --force counted", 30);
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    let devices = stat["devices"].as_array().unwrap();
+    let sum = |field: &str| {
+        let counts = devices.iter().map(|device| device[field].as_u64().unwrap());
+        counts.sum::<u64>()
+    };
+    (sum("commands"), sum("commands_called"))
+}
+
+/// The layer that has section bus makes calls of them, and the others, and an old kernel, do not.
+#[test]
+#[ignore = "long: make test-release"]
+fn commands_are_calls_of_the_layer_that_has_them() {
+    let mut host = host();
+    for (options, calls) in [
+        ("--layer kvm", true),
+        ("--layer kvm --append vbus.calls=0", false),
+        ("--layer native", false),
+        ("--layer none", false),
+    ] {
+        let (all, called) = commands(&mut host, options);
+        eprintln!("{options}: {all} commands, {called} by calls");
+        assert!(all > 5, "{options}: {all}");
+        assert_eq!(called, if calls { all } else { 0 }, "{options}");
+    }
+}
+
 /// Downloads and published ports at 1 and 2 vCPUs; the device counts a notification for each exit
 /// of a doorbell, and less of them than packets.
 #[test]

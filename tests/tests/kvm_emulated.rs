@@ -118,6 +118,8 @@ fn a_host_with_kvm() {
     let mut host = parts.start();
     let (line, good) = conformance(&mut host, "native", 2, " --filter apic.", 60);
     assert!(good, "{line}");
+    let (line, good) = conformance(&mut host, "kvm", 2, " --filter bus.", 120);
+    assert!(good, "{line}");
     linux_on_a_bus(&mut host);
     choices(&mut host);
 }

@@ -75,6 +75,8 @@ fn the_suite_passes() {
             passes(&mut host, &words, 60);
         }
     }
+    // The native layer does not offer it, nor do old ones.
+    passes(&mut host, "--layer kvm --cpus 2 --filter bus.", 120);
 }
 
 /// A fault of the list: the run that must show it, which passes without it.
