@@ -28,6 +28,7 @@ pub mod registry;
 pub mod rom;
 pub mod sandbox;
 pub mod screen;
+pub mod small_root;
 pub mod system;
 pub mod tracer;
 pub mod tree;

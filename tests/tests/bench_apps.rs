@@ -6,18 +6,17 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::small_root::{self, replace};
 use paravane_tests::{linux, tree, vm};
 use rustix::process::Signal;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What the applications `bash` and `text` run, and the driver.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 17] = [
     "awk",
-    "bash",
     "cat",
     "grep",
     "gzip",
@@ -36,51 +35,9 @@ const PROGRAMS: [&str; 18] = [
     "wc",
 ];
 
-/// Copies a program of the host, and its libraries.
-fn copy(program: &str, root: &Path) {
-    let found = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-        .map(|folder| Path::new(folder).join(program))
-        .into_iter()
-        .find(|path| path.exists());
-    assert!(found.is_some(), "no {program} on this host");
-    let found = found.unwrap();
-    fs::copy(&found, root.join("usr/bin").join(program)).unwrap();
-    let output = Command::new("ldd").arg(&found).output().unwrap();
-    let list = String::from_utf8(output.stdout).unwrap();
-    for library in list.split_whitespace().filter(|word| word.starts_with('/')) {
-        let to = root.join(library.trim_start_matches('/'));
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::copy(library, to).unwrap();
-    }
-}
-
 /// A root with these programs.
 fn small_root() -> tempfile::TempDir {
-    let root = tempfile::tempdir().unwrap();
-    for folder in [
-        "usr/bin",
-        "usr/lib",
-        "usr/lib64",
-        "dev",
-        "etc",
-        "proc",
-        "root",
-        "run",
-        "srv",
-        "mnt",
-        "sys",
-        "tmp",
-    ] {
-        fs::create_dir_all(root.path().join(folder)).unwrap();
-    }
-    for folder in ["bin", "lib", "lib64"] {
-        symlink(format!("usr/{folder}"), root.path().join(folder)).unwrap();
-    }
-    symlink("bash", root.path().join("usr/bin/sh")).unwrap();
-    for program in PROGRAMS {
-        copy(program, root.path());
-    }
-    root
+    small_root::make(&PROGRAMS)
 }
 
 /// `bench apps` with these options, one quick round.
@@ -202,14 +159,6 @@ fn result(root: &Path, words: &[&str]) -> (Run, serde_json::Value) {
     let run = bench(cache.path(), &[words, &common].concat());
     let result = serde_json::from_str(&run.stdout).unwrap_or_default();
     (run, result)
-}
-
-/// Puts a script for bash in the place of a program.
-fn replace(root: &Path, program: &str, script: &str) {
-    let path = root.join("usr/bin").join(program);
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
 }
 
 /// The start of a script: whether it is on the host.

@@ -4,8 +4,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::one_cpu::OneCpu;
-use paravane_tests::{linux, program};
+use paravane_tests::program::{self, Ends};
+use paravane_tests::{linux, small_root, tree};
+use rustix::process::Signal;
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 
 /// The lengths for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -131,4 +135,83 @@ fn parts_are_measured_alone() {
         assert!((90.0..110.0).contains(&accounted), "{time}");
     }
     assert_eq!(time["idle"]["guests"], 2, "{time}");
+}
+
+/// What the driver, kernbench and hackbench run.
+const PROGRAMS: [&str; 8] = [
+    "cat", "mkdir", "mktemp", "mount", "rm", "sleep", "wc", "xargs",
+];
+
+/// `bench overcommit` in a small root whose compiler and `seq` are these scripts. When it has said
+/// that it comes to `step`, a signal ends it. Its output.
+fn interrupted(words: &[&str], gcc: &str, seq: &str, step: &str, signal: Signal) -> String {
+    drop(linux::kernel());
+    let root = small_root::make(&PROGRAMS);
+    std::fs::create_dir_all(root.path().join("usr/include")).unwrap();
+    std::fs::write(root.path().join("usr/include/stdio.h"), "").unwrap();
+    small_root::replace(root.path(), "gcc", gcc);
+    let count = "for ((i = 1; i <= $1; i++)); do echo $i; done";
+    small_root::replace(root.path(), "seq", &format!("{seq}\n{count}"));
+    let picture = root.path().join("o.svg");
+    std::fs::write(&picture, "an earlier one").unwrap();
+    let mut command = program::command();
+    command.args(["bench", "overcommit", "--quick", "--vcpus", "2", "--root"]);
+    command.arg(root.path()).arg("--plot").arg(&picture);
+    command.args(words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut bench = Ends(command.spawn().unwrap());
+    let said = BufReader::new(bench.0.stderr.take().unwrap());
+    let mut lines = said.lines().map(Result::unwrap);
+    // A step that takes more than a second is told. The input of this one never ends.
+    assert!(lines.any(|line| line.contains(step)), "no {step}");
+    tree::signal(bench.0.id(), signal);
+    let told = "paravane: interrupted; measured until then, of complete turns:";
+    assert!(lines.any(|line| line == told), "it has told nothing");
+    let mut output = String::new();
+    let mut pipe = bench.0.stdout.take().unwrap();
+    pipe.read_to_string(&mut output).unwrap();
+    let code = 128 + signal.as_raw();
+    assert_eq!(bench.0.wait().unwrap().code(), Some(code), "{output}");
+    let picture = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(picture, "an earlier one");
+    output
+}
+
+/// Both machines have taken one turn, and one of them hangs in the second: the row is of the first.
+#[test]
+fn a_signal_leaves_the_rounds_that_were_complete() {
+    // A turn compiles sixteen files.
+    let gcc = "echo >>/tmp/compiled; [ $(wc -l </tmp/compiled) -le 16 ] || exec sleep 1000";
+    let words = ["--json", "--case", "1x", "--workload", "kernbench"];
+    let step = "1x, kernbench: round 2 of 2";
+    let output = interrupted(&words, gcc, "", step, Signal::INT);
+    let json: Value = serde_json::from_str(&output).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1, "{json}");
+    let turns = rows[0]["turns"].as_array().unwrap().len();
+    let found = (&rows[0]["workload"], &rows[0]["case"], turns);
+    assert_eq!(found, (&"kernbench".into(), &"1x".into(), 1), "{json}");
+    assert!(rows[0]["base_s"].as_f64().unwrap() > 0.0, "{json}");
+}
+
+/// The same with `--no-loss` and as a table: one workload of a round is complete, the next is not.
+#[test]
+fn a_signal_leaves_the_losses_that_were_measured() {
+    let words = [
+        "--no-loss",
+        "--workload",
+        "kernbench",
+        "--workload",
+        "hackbench-40",
+    ];
+    // It asks for two groups.
+    let seq = "[ $1 != 2 ] || exec sleep 1000";
+    let step = "round 1 of 2: hackbench-40";
+    let table = interrupted(&words, "true", seq, step, Signal::TERM);
+    let rows: Vec<_> = table.lines().filter(|l| l.starts_with("| 1x |")).collect();
+    assert_eq!(rows.len(), 1, "{table}");
+    assert!(rows[0].starts_with("| 1x | kernbench | "), "{table}");
+    assert!(rows[0].ends_with(" | 1 |"), "{table}");
+    // Nothing was measured for a table of time.
+    assert!(!table.contains("| time |"), "{table}");
 }

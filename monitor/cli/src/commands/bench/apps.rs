@@ -18,7 +18,7 @@ mod sides;
 mod views;
 
 use super::markdown::Page;
-use super::plot::draw;
+use super::plot::{check_file, draw};
 use super::{cpus, turns};
 use crate::arguments::BenchApps;
 use anyhow::{Context, bail};
@@ -31,15 +31,14 @@ use paravane_user_io::signals::Signals;
 use paravane_user_io::{files, stderr};
 use peers::System;
 use plan::Group;
-use report::{Failure, Measured, Report};
+use report::{Failure, Report};
 use session::Terms;
 use sides::Root;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use views::View;
 
 /// The name of the table's markers in the page.
 const MARKER: &str = "apps";
@@ -63,9 +62,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     let (groups, mut failures) = plan::groups(&apps, args, view.as_ref(), cpus.len())?;
     let page = Page::chosen(&args.output, MARKER)?;
     if let Some(file) = &args.plot {
-        // Before hours of work, and without a change to what is there.
-        let opened = OpenOptions::new().create(true).append(true).open(file);
-        opened.with_context(|| format!("--plot {}", file.display()))?;
+        check_file(file)?;
     }
     for line in peers::present(&args.against).1 {
         stderr::say(&format!("paravane: {line}\n"));
@@ -120,7 +117,9 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         }
     }
     if let Some(signal) = signals.pending() {
-        return interrupted(signal, measured, view.as_ref(), args);
+        let any = !measured.is_empty();
+        let report = any.then(|| Report::new(measured, Vec::new(), view.as_ref()));
+        return turns::interrupted(signal, report.as_ref(), args.output.json);
     }
     let failed = failures.iter().any(Failure::is_error);
     let report = Report::new(measured, failures, view.as_ref());
@@ -134,22 +133,6 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Passed
     })
-}
-
-/// Prints what was measured before a signal, which may have taken hours. A page and a picture stay
-/// as they are, for they are of all rows.
-fn interrupted(
-    signal: u8,
-    measured: Vec<Measured>,
-    view: Option<&View>,
-    args: &BenchApps,
-) -> anyhow::Result<Outcome> {
-    if !measured.is_empty() {
-        stderr::say("paravane: interrupted; measured until then, of complete turns:\n");
-        let report = Report::new(measured, Vec::new(), view);
-        turns::show(&report, None, args.output.json)?;
-    }
-    Ok(Outcome::Interrupted(signal))
 }
 
 /// The roots by their names, and the folder of the input, of which some of the groups have need.

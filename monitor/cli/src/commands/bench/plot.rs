@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A bar chart of ratios to the host, as SVG.
 
+use anyhow::Context;
 use std::fmt::Write;
+use std::fs::OpenOptions;
+use std::path::Path;
 
 /// Lengths in pixels.
 const LABEL: f64 = 300.0;
@@ -22,6 +25,14 @@ pub struct Bar {
     pub value: f64,
     pub low: f64,
     pub high: f64,
+}
+
+/// Fails if `--plot FILE` cannot be written. Call it before hours of work: it changes nothing of
+/// what is there.
+pub fn check_file(file: &Path) -> anyhow::Result<()> {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    opened.with_context(|| format!("--plot {}", file.display()))?;
+    Ok(())
 }
 
 /// A bar for each ratio, with its interval, and a line where the host is.

@@ -4,8 +4,9 @@
 
 use super::markdown::Page;
 use super::stats;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
+use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::{progress, stderr};
 use serde::Serialize;
@@ -80,10 +81,25 @@ pub trait Table: Serialize {
 pub fn show(table: &impl Table, page: Option<Page>, json: bool) -> anyhow::Result<()> {
     match page {
         Some(page) => page.replace(&table.markdown())?,
-        None if json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(table)?)?,
-        None => write!(io::stdout(), "{}", table.markdown())?,
+        None if json => writeln!(io::stdout(), "{}", serde_json::to_string_pretty(table)?)
+            .context(crate::commands::OUTPUT)?,
+        None => write!(io::stdout(), "{}", table.markdown()).context(crate::commands::OUTPUT)?,
     }
     Ok(())
+}
+
+/// Prints what was measured before a signal, which may have taken hours; `None`: nothing was. A
+/// page and a picture stay as they are, for they are of all rows.
+pub fn interrupted(
+    signal: u8,
+    measured: Option<&impl Table>,
+    json: bool,
+) -> anyhow::Result<Outcome> {
+    if let Some(table) = measured {
+        stderr::say("paravane: interrupted; measured until then, of complete turns:\n");
+        show(table, None, json)?;
+    }
+    Ok(Outcome::Interrupted(signal))
 }
 
 /// The measurements of a row.

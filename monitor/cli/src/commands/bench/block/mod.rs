@@ -29,9 +29,7 @@ const SIZE: usize = 256;
 /// Runs the command.
 pub fn run(args: &BenchBlock) -> anyhow::Result<Outcome> {
     if let Some(file) = &args.plot {
-        // Before minutes of work, and without a change to what is there.
-        let opened = fs::OpenOptions::new().create(true).append(true).open(file);
-        opened.with_context(|| format!("--plot {}", file.display()))?;
+        plot::check_file(file)?;
     }
     let kernel = match &args.kernel {
         Some(file) => file.clone(),

@@ -46,9 +46,7 @@ pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
 fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
     selected(&args.path, Apart::find().is_some())?;
     if let Some(file) = &args.plot {
-        // Before minutes of work, and without a change to what is there.
-        let opened = fs::OpenOptions::new().create(true).append(true).open(file);
-        opened.with_context(|| format!("--plot {}", file.display()))?;
+        plot::check_file(file)?;
     }
     let kernel = match &args.kernel {
         Some(file) => file.clone(),

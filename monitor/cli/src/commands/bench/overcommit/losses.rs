@@ -74,7 +74,8 @@ impl Earlier {
     }
 }
 
-/// Measures each workload in each round, and adds a row for each to the report.
+/// Measures each workload in each round, and adds a row for each to the report. The rounds before
+/// an error make rows, too.
 pub fn measure(
     bench: &Bench<'_>,
     workloads: &[&'static Workload],
@@ -86,11 +87,26 @@ pub fn measure(
         .iter()
         .map(|workload| (*workload, earlier.pair(workload.name)))
         .collect();
+    let result = measure_pairs(bench, &mut pairs, progress, report);
+    for (workload, pair) in &pairs {
+        if pair.rounds() > 0 {
+            report.add(1, workload.name, pair);
+        }
+    }
+    result
+}
+
+fn measure_pairs(
+    bench: &Bench<'_>,
+    pairs: &mut [(&'static Workload, Pair)],
+    progress: &Progress,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let rounds = bench.rounds();
     for round in 0..rounds {
         progress.step(&format!("round {} of {rounds}: starting", round + 1));
         let mut machines = [Machine::start(bench, "")?];
-        for (workload, pair) in &mut pairs {
+        for (workload, pair) in &mut *pairs {
             let name = workload.name;
             progress.step(&format!("round {} of {rounds}: {name}", round + 1));
             if let Some(why) = workload.prepare(&mut machines, bench.args.quick)? {
@@ -102,11 +118,6 @@ pub fn measure(
             }
             let [base, pv] = turns(bench, workload, &mut machines[0], round.is_multiple_of(2))?;
             pair.add(base, pv);
-        }
-    }
-    for (workload, pair) in &pairs {
-        if pair.rounds() > 0 {
-            report.add(1, workload.name, pair);
         }
     }
     Ok(())

@@ -17,7 +17,8 @@ mod ticket;
 mod time;
 mod workloads;
 
-use super::cpus;
+use super::plot::check_file;
+use super::{cpus, turns};
 use crate::arguments::BenchOvercommit;
 use anyhow::{Context, bail};
 use machines::{Hog, Machine};
@@ -28,7 +29,6 @@ use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
 use report::{Clock, Pair, Report, Turn};
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,8 +68,7 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
         None => kernel::locate_or_build()?.vmlinux,
     };
     if let Some(file) = &args.plot {
-        // Before hours of work.
-        fs::write(file, "").with_context(|| format!("--plot {}", file.display()))?;
+        check_file(file)?;
     }
     let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
@@ -84,20 +83,24 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
             timeout: Duration::from_secs(args.timeout),
         },
     };
-    let result = bench.measure(&plan);
+    let mut report = Report {
+        vcpus: plan.vcpus,
+        processors: cpus::allowed().len(),
+        no_loss: args.no_loss,
+        method: losses::METHOD,
+        quick: args.quick,
+        ..Report::default()
+    };
+    let result = bench.measure(&plan, &mut report);
     if let Some(signal) = signals.pending() {
-        return Ok(Outcome::Interrupted(signal));
+        // An error is a consequence of the signal.
+        return turns::interrupted(signal, report.any().then_some(&report), args.json);
     }
-    let report = result?;
+    result?;
     if let Some(file) = &args.plot {
         fs::write(file, plot::draw(&report.rows)).with_context(|| file.display().to_string())?;
     }
-    let text = if args.json {
-        format!("{}\n", serde_json::to_string_pretty(&report)?)
-    } else {
-        report.markdown()
-    };
-    write!(io::stdout(), "{text}").context(crate::commands::OUTPUT)?;
+    turns::show(&report, None, args.json)?;
     Ok(if report.short.is_empty() {
         Outcome::Passed
     } else {
@@ -170,15 +173,8 @@ fn cases(names: &[String]) -> anyhow::Result<Vec<u32>> {
 }
 
 impl Bench<'_> {
-    fn measure(&self, plan: &Plan) -> anyhow::Result<Report> {
-        let mut report = Report {
-            vcpus: self.vcpus,
-            processors: cpus::allowed().len(),
-            no_loss: self.args.no_loss,
-            method: losses::METHOD,
-            quick: self.args.quick,
-            ..Report::default()
-        };
+    /// Measures, and adds to the report what is complete, also before an error.
+    fn measure(&self, plan: &Plan, report: &mut Report) -> anyhow::Result<()> {
         let progress = Progress::new("starting");
         if self.args.time {
             for &case in &plan.cases {
@@ -186,15 +182,15 @@ impl Bench<'_> {
                 report.clocks.push(time::measure(self, case)?);
             }
         } else if self.args.no_loss {
-            losses::measure(self, &plan.workloads, &plan.earlier, &progress, &mut report)?;
+            losses::measure(self, &plan.workloads, &plan.earlier, &progress, report)?;
         } else {
-            self.workloads(plan, &progress, &mut report)?;
+            self.workloads(plan, &progress, report)?;
         }
         if plan.idle > 0 {
             progress.step(&format!("starting {} machines that idle", plan.idle));
             report.idle = Some(idle::measure(self, plan.idle, &progress)?);
         }
-        Ok(report)
+        Ok(())
     }
 
     fn workloads(
@@ -217,16 +213,14 @@ impl Bench<'_> {
             progress.step(&format!("starting machines for {case}x"));
             let hogs = self.hogs(case)?;
             for workload in &ready {
-                let pair = self.pair(workload.name, case, progress, |locks| {
+                self.row(workload.name, case, progress, report, |locks| {
                     self.turn(workload, &mut machines[usize::from(locks)], &hogs)
                 })?;
-                report.add(case, workload.name, &pair);
             }
             if plan.ticket {
-                let pair = self.pair(ticket::NAME, case, progress, |locks| {
+                self.row(ticket::NAME, case, progress, report, |locks| {
                     ticket::turn(self, &guest, locks, &hogs)
                 })?;
-                report.add(case, ticket::NAME, &pair);
             }
             report.clocks.push(Clock {
                 case: format!("{case}x"),
@@ -256,16 +250,33 @@ impl Bench<'_> {
         (1..case).map(|_| Hog::start(self)).collect()
     }
 
-    /// A workload without paravirtual locks and with them, in turns.
+    /// A row of the report: a workload without paravirtual locks and with them, in turns. The
+    /// rounds before an error make one, too.
+    fn row(
+        &self,
+        name: &'static str,
+        case: u32,
+        progress: &Progress,
+        report: &mut Report,
+        turn: impl FnMut(bool) -> anyhow::Result<Turn>,
+    ) -> anyhow::Result<()> {
+        let mut pair = Pair::default();
+        let result = self.pair(name, case, progress, &mut pair, turn);
+        if pair.rounds() > 0 {
+            report.add(case, name, &pair);
+        }
+        result
+    }
+
     fn pair(
         &self,
         name: &str,
         case: u32,
         progress: &Progress,
+        pair: &mut Pair,
         mut turn: impl FnMut(bool) -> anyhow::Result<Turn>,
-    ) -> anyhow::Result<Pair> {
+    ) -> anyhow::Result<()> {
         let rounds = self.rounds();
-        let mut pair = Pair::default();
         for round in 0..rounds {
             progress.step(&format!("{case}x, {name}: round {} of {rounds}", round + 1));
             if round.is_multiple_of(2) {
@@ -276,7 +287,7 @@ impl Bench<'_> {
                 pair.add(turn(false)?, with);
             }
         }
-        Ok(pair)
+        Ok(())
     }
 
     /// A workload once in a machine, and the processors that it and the load had meanwhile.

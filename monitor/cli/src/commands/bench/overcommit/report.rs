@@ -2,6 +2,7 @@
 //! The tables.
 
 use super::super::stats::{at_most, interval, median};
+use super::super::turns::Table;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
@@ -237,7 +238,14 @@ impl Report {
         self.rows.push(row);
     }
 
-    pub fn markdown(&self) -> String {
+    /// Whether anything was measured.
+    pub fn any(&self) -> bool {
+        !self.rows.is_empty() || !self.clocks.is_empty() || self.idle.is_some()
+    }
+}
+
+impl Table for Report {
+    fn markdown(&self) -> String {
         let mut out = format!("{} vCPUs on {} processors.\n", self.vcpus, self.processors);
         if !self.rows.is_empty() {
             out.push_str(if self.no_loss { LOSSES } else { GAINS });
@@ -285,7 +293,9 @@ impl Report {
                  share of {share:.2}. This row is not one of {case}."
             );
         }
-        out.push_str("\n| time | |\n| --- | ---: |\n");
+        if !self.clocks.is_empty() || self.idle.is_some() {
+            out.push_str("\n| time | |\n| --- | ---: |\n");
+        }
         for clock in &self.clocks {
             let _ = writeln!(
                 out,
