@@ -19,6 +19,7 @@ pub mod kvm;
 pub mod kvm_host;
 pub mod life;
 pub mod linux;
+pub mod lock_code;
 pub mod net_server;
 pub mod one_cpu;
 pub mod planted;

@@ -7,12 +7,12 @@ use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::planted::Planted;
 use paravane_tests::program::Ends;
 use paravane_tests::worker::{Worker, sum};
-use paravane_tests::{linux, program, source_root, vm};
+use paravane_tests::{linux, lock_code, program, source_root, vm};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const LOCKS: &str = "/sys/kernel/debug/vmi/locks";
 
@@ -174,26 +174,7 @@ fn waits_can_be_turned_off_and_on() {
     assert_eq!(rest, "N\nY\nrefused\n");
 }
 
-/// Functions that take or release a lock. `_raw_spin_unlock` is inlined wherever it is used, as in
-/// `_atomic_dec_and_lock`. Locks for readers and writers are queued by a spinlock of their own.
-const FUNCTIONS: [&str; 13] = [
-    "_raw_spin_lock",
-    "_raw_spin_lock_irq",
-    "_raw_spin_lock_irqsave",
-    "_raw_spin_unlock_irqrestore",
-    "_raw_spin_unlock_bh",
-    "_atomic_dec_and_lock",
-    "_raw_read_lock",
-    "_raw_read_lock_irqsave",
-    "_raw_write_lock_irq",
-    "_raw_write_lock_irqsave",
-    "_raw_write_unlock_irqrestore",
-    "queued_read_lock_slowpath",
-    "queued_write_lock_slowpath",
-];
-
-/// The instructions of `FUNCTIONS` in a kernel that has patched its sites: a line for each with its
-/// bytes. Calls have none: that of the slow path, which is taken by contended locks, differs.
+/// The instructions that take and release locks in a kernel that has patched its sites.
 fn instructions(append: &str) -> Vec<String> {
     let mut machine = vm::command(["--cpus", "2", "--append", append, "--gdb", ":0"])
         .args(["--", "sync"])
@@ -205,29 +186,8 @@ fn instructions(append: &str) -> Vec<String> {
     // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
     let mut line = String::new();
     BufReader::new(errors).read_line(&mut line).unwrap();
-    let mut gdb = Command::new("gdb");
-    gdb.args(["-q", "-nx", "-batch"]);
-    for command in line.split('\'').skip(1).step_by(2) {
-        gdb.args(["-ex", command]);
-    }
-    gdb.args(["-ex", "break __x64_sys_sync", "-ex", "continue"]);
-    for function in FUNCTIONS {
-        gdb.args(["-ex", &format!("disassemble /r {function}")]);
-    }
-    let run = program::finish(gdb.args(["-ex", "kill"]).stdin(Stdio::null()));
-    // 0x... <+4>: TAB bytes TAB instruction
-    let lines = run.stdout.lines().filter_map(|line| line.split_once(" <+"));
-    let lines = lines.map(|(_, rest)| match rest.split_once("\tcall") {
-        Some((bytes, _)) => format!("{} call", bytes.split('\t').next().unwrap()),
-        None => rest.split('<').next().unwrap().trim_end().to_string(),
-    });
-    let lines: Vec<String> = lines.collect();
-    for function in FUNCTIONS {
-        let dump = format!("Dump of assembler code for function {function}:");
-        assert!(run.stdout.contains(&dump), "{function}: {run:?}");
-    }
-    assert!(lines.len() > 4 * FUNCTIONS.len(), "{run:?}");
-    lines
+    let attach: Vec<&str> = line.split('\'').skip(1).step_by(2).collect();
+    lock_code::listed(&[&attach[..], &["break __x64_sys_sync", "continue"]].concat())
 }
 
 /// An uncontended lock takes the same instructions with paravirtual locks as without: the

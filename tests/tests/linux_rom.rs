@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_abi::{LOCK_RUN_STATES, RELOC_CALL, RELOC_NOP};
-use paravane_tests::bare::{TROUBLE, boot, calls};
-use paravane_tests::program::Run;
-use paravane_tests::{linux, rom};
+use paravane_tests::bare::{TROUBLE, boot, calls, root};
+use paravane_tests::program::{Ends, Run};
+use paravane_tests::{linux, lock_code, rom};
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The calls that Linux has sites of.
 const SITES: [&str; 14] = [
@@ -124,6 +126,56 @@ fn linux_waits_for_locks_in_a_layer_of_a_rom() {
         let cpus: Vec<_> = cpus.filter(|_| states).collect();
         assert_eq!(begin(&run, "vcpu "), cpus, "{run:?}");
     }
+}
+
+/// The code of locks in Linux with this layer in the ROM, on two CPUs.
+fn code_of_locks(layer: &[u8], append: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("layer.rom"), layer).unwrap();
+    fs::write(path("root"), root(&folder)).unwrap();
+    let kernel = linux::kernel();
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args([
+        "-machine", "q35", "-accel", "tcg", "-cpu", "max", "-m", "512",
+    ]);
+    qemu.args([
+        "-smp", "2", "-display", "none", "-vga", "none", "-serial", "none",
+    ]);
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-append"]);
+    // Its addresses are those of the file, for gdb.
+    qemu.arg(format!("quiet nokaslr {append}"));
+    qemu.arg("-kernel").arg(kernel.with_file_name("bzImage"));
+    qemu.arg("-initrd").arg(path("root"));
+    qemu.arg("-option-rom").arg(path("layer.rom"));
+    // It waits for gdb before its first instruction.
+    let socket = format!("unix:{},server=on,wait=off", path("gdb").display());
+    qemu.arg("-S").args(["-gdb", &socket]);
+    let mut machine = Ends(qemu.stdin(Stdio::null()).spawn().unwrap());
+    while !path("gdb").exists() {
+        assert!(machine.0.try_wait().unwrap().is_none(), "QEMU has ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    lock_code::listed(&[
+        &format!("symbol-file {}", kernel.display()),
+        &format!("target remote {}", path("gdb").display()),
+        "hbreak kernel_execve",
+        "continue",
+    ])
+}
+
+/// With the native layer in the ROM an uncontended lock takes the same instructions as with
+/// `nopvspin`. Where locks wait in a layer that leaves the kernel its privilege, a release looks
+/// for waiters, so this can see a difference.
+#[test]
+fn an_uncontended_lock_is_the_same_instructions() {
+    let native = paravane_blobs::NATIVE_ROM;
+    let plain = code_of_locks(native, "nopvspin");
+    assert_eq!(code_of_locks(native, ""), plain);
+    let record = [u8::try_from(RELOC_CALL).unwrap()];
+    let wait = rom::with(native, rom::call(native, "lock.wait") + rom::RELOC, &record);
+    assert_ne!(code_of_locks(&wait, ""), plain);
+    assert_eq!(code_of_locks(&wait, "nopvspin"), plain);
 }
 
 /// The lines of /sys/kernel/debug/vmi/stats after a word: calls, cycles and the histogram's sum.
