@@ -7,8 +7,11 @@
 use paravane_tests::busy::Busy;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::planted::{self, Planted};
-use paravane_tests::program::{self, Run};
-use std::process::Command;
+use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::tree;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One machine at a time: they measure time.
@@ -224,5 +227,51 @@ fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {
     let test = "lock.preempted.shared_processor";
     with_and_without_faults("time_preempted", test, |words| {
         run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
+    });
+}
+
+/// From now on, the host gives the threads of vCPU 1 what nothing else wants. Of the threads of
+/// each process, that of vCPU 0 is the first, and the others follow in their order.
+fn starve_vcpu_1(monitor: u32) {
+    for process in tree::spaces(monitor) {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let mut ids: Vec<u32> = tasks
+            .filter_map(|task| task.unwrap().file_name().to_str()?.parse().ok())
+            .collect();
+        ids.sort_unstable();
+        let mut idle = Command::new("chrt");
+        idle.args(["--idle", "--pid", "0", &ids[1].to_string()]);
+        assert!(idle.status().unwrap().success(), "{ids:?}");
+    }
+}
+
+/// A flush of a space that another vCPU has loaded does not wait until that one gets a processor.
+#[test]
+fn a_flush_does_not_wait_for_a_vcpu_without_a_processor() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    with_and_without_faults("time_flush", "mmu.flush_space.starved", |words| {
+        let mut command = program::command();
+        command.args(["conformance", "--hypervisor", "process", "--tap"]);
+        command.args(["--cpus", "3", "--append", "starve"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut suite = Ends(command.args(words).spawn().unwrap());
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        for line in BufReader::new(suite.0.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if line == "# starve vCPU 1" {
+                starve_vcpu_1(suite.0.id());
+            }
+            stdout.push_str(&line);
+            stdout.push('\n');
+        }
+        let mut pipe = suite.0.stderr.take().unwrap();
+        pipe.read_to_string(&mut stderr).unwrap();
+        let code = suite.0.wait().unwrap().code().unwrap_or(-1);
+        Run {
+            code,
+            stdout,
+            stderr,
+        }
     });
 }

@@ -91,15 +91,16 @@ static bool run_keep(struct run *r, u64 va, u64 size, u64 have)
  * serves the next.
  */
 struct leaves {
+	u64 root;	/* of the space */
 	u64 base;
 	u64 *table;	/* NULL: unknown */
 	struct walk above;
 };
 
-static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
+static bool walk_leaf(u64 va, struct walk *w, struct leaves *l)
 {
 	if (!l->table || l->base != (va & LARGE_MASK)) {
-		bool found = walk_guest(v, va, w, false);
+		bool found = walk_space(l->root, va, w, false);
 
 		l->base = va & LARGE_MASK;
 		l->table = found && w->span == PAGE_SIZE ? w->entry - (va >> 12 & 511) : NULL;
@@ -117,13 +118,13 @@ static bool walk_leaf(struct vcpu *v, u64 va, struct walk *w, struct leaves *l)
 }
 
 /* Compares one shadow entry with the guest's tables. False: see run_end(). */
-static bool flush_word(struct vcpu *v, u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
+static bool flush_word(u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
 {
 	struct walk w;
 	u64 have = *word, want, gpa = have & PTE_ADDR;
 	bool same;
 
-	same = walk_leaf(v, va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
+	same = walk_leaf(va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
 	want = same ? shadow_flags(&w) : 0;
 	/* Writes to device registers must keep faulting (tlb_fill_device). */
 	if (gpa >= shared->ram_size)
@@ -168,9 +169,9 @@ static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leave
 	*va += (i - 1) * PAGE_SIZE;
 }
 
-void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
+static void flush_range(u64 root, u64 start, u64 end)
 {
-	struct leaves leaves = { 0 };
+	struct leaves leaves = { .root = root };
 	struct run r = { 0 };
 	u64 va = start & ~(shadow_widest - 1), size, *word;
 	struct shadow_leaf leaf = { 0 };
@@ -179,13 +180,18 @@ void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
 	if (start <= PHV_USER_START && end >= PHV_USER_END)
 		self.proc->needs_resync = 0;
 	for (; (word = shadow_next(&va, end, &size, &leaf)); va += size) {
-		if (!flush_word(v, va, size, word, &r, &leaves))
+		if (!flush_word(va, size, word, &r, &leaves))
 			return;
 		if (r.start == r.end && size == PAGE_SIZE && leaves.table &&
 		    leaves.base == (va & LARGE_MASK))
 			skip_unchanged(&va, end, word, &leaves);
 	}
 	run_end(&r);
+}
+
+void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
+{
+	flush_range(v->cr3, start, end);
 }
 
 void tlb_flush(struct vcpu *v, u64 start, u64 end)
@@ -236,9 +242,14 @@ void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end)
 
 void tlb_flush_user(struct vcpu *v)
 {
-	tlb_flush_held(v, PHV_USER_START, PHV_USER_END);
-	self.proc->aged = rdtsc_rough();
+	tlb_flush_root(v->cr3);
 	v->s.resyncs++;
+}
+
+void tlb_flush_root(u64 root)
+{
+	flush_range(root, PHV_USER_START, PHV_USER_END);
+	self.proc->aged = rdtsc_rough();
 }
 
 /*

@@ -18,6 +18,8 @@ void tlb_flush(struct vcpu *v, u64 start, u64 end);
 /* The same for a caller that holds the process's lock. */
 void tlb_flush_held(struct vcpu *v, u64 start, u64 end);
 void tlb_flush_user(struct vcpu *v);
+/* The same for a thread that is no owner of a vCPU: by the tables with this root. */
+void tlb_flush_root(u64 root);
 /*
  * The same for a new generation of a space, which the process has afterwards. Flushes only the
  * range if the generation is the next one, everything if some are missing, and nothing if it is

@@ -81,6 +81,24 @@ void mm_serve_flushes(struct vcpu *v)
 	lock_release(&p->lock);
 }
 
+void mm_serve_flushes_parked(void)
+{
+	struct proc *p = self.proc;
+	u32 wanted;
+
+	lock_take(&p->lock);
+	/* The space that a flush is for was assigned before the flush was requested. */
+	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	/*
+	 * The process may lose its space meanwhile. Whoever loads the next one compares or drops
+	 * everything, and needs the lock for that (mm_sync).
+	 */
+	if (p->flush_done != wanted && READ_ONCE(p->s.state) == PHV_PROC_SPACE)
+		tlb_flush_root(READ_ONCE(p->s.cr3));
+	flush_done(p, wanted);
+	lock_release(&p->lock);
+}
+
 void mm_drop_released(void)
 {
 	struct proc *p = self.proc;

@@ -27,7 +27,12 @@ static bool set_accessed(u64 *at, u64 *value)
 
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed)
 {
-	u64 root = v->cr3;
+	return walk_space(v->cr3, va, w, accessed);
+}
+
+bool walk_space(u64 cr3, u64 va, struct walk *w, bool accessed)
+{
+	u64 root = cr3;
 
 	if (kernel_address(va) && READ_ONCE(shared->kernel_root))
 		root = READ_ONCE(shared->kernel_root);

@@ -78,6 +78,8 @@ noreturn void vcpu_park(void *thread)
 			mm_trim();
 		else if (told == WAKE_LOOK)
 			look_answer(v);
+		else if (told == WAKE_FLUSH)
+			mm_serve_flushes_parked();
 		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false,
 						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			futex_wait(word, WAKE_WAITS, U64_MAX);
@@ -94,6 +96,21 @@ void wake_thread(struct vcpu *v, u32 index, u32 what)
 		futex_wake(word, 1);
 	}
 	step();
+}
+
+bool wake_if_free(struct vcpu *v, u32 index, u32 what)
+{
+	u32 *word = &proc_at(index)->s.wake[v->number], was = WAKE_WAITS;
+
+	step();
+	if (__atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
+					__ATOMIC_RELAXED)) {
+		futex_wake(word, 1);
+		return true;
+	}
+	/* 0: it is about to look for work. */
+	return !was && __atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
+						   __ATOMIC_RELAXED);
 }
 
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)

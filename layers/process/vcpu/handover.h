@@ -22,17 +22,24 @@ noreturn void vcpu_park(void *thread);
  * What a parked thread's word tells it: WAKE_RUN, take over the vCPU; WAKE_DROP, drop the mappings
  * of a space that was released, which the next user of the process would have to do anyway;
  * WAKE_TRIM, return all memory that the process can do without; WAKE_LOOK, say whether another vCPU
- * that is in this process has a processor. The thread itself stores WAKE_WAITS before it sleeps. A
- * woken thread often runs at once, on the same CPU, in the middle of the waker's call; when it
- * wakes that one in turn, nothing waits yet, and the host call is saved.
+ * that is in this process has a processor; WAKE_FLUSH, do the flushes that were requested of this
+ * process. The thread itself stores WAKE_WAITS before it sleeps. A woken thread often runs at once,
+ * on the same CPU, in the middle of the waker's call; when it wakes that one in turn, nothing waits
+ * yet, and the host call is saved.
  */
 #define WAKE_RUN 1
 #define WAKE_DROP 2
 #define WAKE_TRIM 3
 #define WAKE_WAITS 4
 #define WAKE_LOOK 5
+#define WAKE_FLUSH 6
 
 /* Wakes this vCPU's thread in a process, which is parked. */
 void wake_thread(struct vcpu *v, u32 index, u32 what);
+/*
+ * The same for WAKE_LOOK and WAKE_FLUSH, with which nothing is lost. False: the thread has
+ * something else to do, and keeps that.
+ */
+bool wake_if_free(struct vcpu *v, u32 index, u32 what);
 
 #endif

@@ -102,22 +102,15 @@ void look_answer(struct vcpu *v)
 /* Has this vCPU's thread in the other one's process take the readings. */
 static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 {
-	u32 index = READ_ONCE(v->s.proc), was = WAKE_WAITS, question, answer, *word;
+	u32 index = READ_ONCE(v->s.proc), question, answer;
 	u64 until;
 
 	if (index >= READ_ONCE(shared->s.proc_count) || index >= PHV_MAX_PROCS)
 		return LOOK_UNKNOWN;
-	word = &proc_at(index)->s.wake[me->number];
 	question = me->look_question + 1;
 	me->look_vcpu = v->number;
 	me->look_question = question;
-	step();
-	/* 0: it is about to look for work. A thread that has something else to do keeps that. */
-	if (__atomic_compare_exchange_n(word, &was, WAKE_LOOK, false, __ATOMIC_RELEASE,
-					__ATOMIC_RELAXED))
-		futex_wake(word, 1);
-	else if (was || !__atomic_compare_exchange_n(word, &was, WAKE_LOOK, false,
-						     __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+	if (!wake_if_free(me, index, WAKE_LOOK))
 		return LOOK_UNKNOWN;
 	until = now_ns() + ANSWER;
 	for (;;) {
