@@ -5,14 +5,27 @@
 use paravane_tests::{linux, program, vm};
 use serde_json::Value;
 
-const PATHS: [&str; 3] = ["host", "virtio-blk", "vblk"];
+const PATHS: [&str; 6] = [
+    "host",
+    "virtio-blk",
+    "vblk",
+    "vbusd-pread",
+    "vbusd-uring",
+    "vbusd-auto",
+];
 
 #[test]
 fn every_path_is_measured() {
+    measures(&[], &PATHS[..3], 3);
+    // Each with the host and with virtio's, and those by vbusd with its first engine.
+    measures(&["--engines"], &PATHS, 3 + 3 * 2 + 2);
+}
+
+fn measures(options: &[&str], paths: &[&str], compared: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let plot = folder.path().join("plot.svg");
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
-    let run = program::run([
+    let words = [
         "bench",
         "block",
         "--quick",
@@ -21,12 +34,14 @@ fn every_path_is_measured() {
         kernel.to_str().expect("a path"),
         "--plot",
         plot.to_str().expect("a path"),
-    ]);
+    ];
+    let run = program::run(words.iter().chain(options));
     assert_eq!(run.code, 0, "{}", run.stderr);
     let result: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let rows = result["rows"].as_array().expect("rows");
     let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
-    assert_eq!(names, PATHS.map(Some));
+    let expected: Vec<_> = paths.iter().map(|path| Some(*path)).collect();
+    assert_eq!(names, expected);
     for row in rows {
         assert_eq!(row["rounds"], 2);
         for field in [
@@ -43,9 +58,8 @@ fn every_path_is_measured() {
         let cpu = row["cpu_s_per_gb"].as_f64();
         assert!(cpu.is_some_and(|cpu| cpu >= 0.0), "{row}");
     }
-    // Each with the host, and the disk of the bus with virtio's.
     let ratios = result["ratios"].as_array().expect("ratios");
-    assert_eq!(ratios.len(), 5 * 3);
+    assert_eq!(ratios.len(), 5 * compared);
     for ratio in ratios.iter().filter(|r| r["figure"] != "cpu_s_per_gb") {
         let [low, middle, high] = [&ratio["ci95"][0], &ratio["median"], &ratio["ci95"][1]]
             .map(|value| value.as_f64().expect("a number"));

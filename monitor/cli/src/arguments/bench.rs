@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments of `bench`.
 
+use super::bench_vbus::{BenchVbus, BenchVbusPeer};
 use clap::{Args, Subcommand, ValueEnum};
 use paravane_machine::spec::RomLayer;
 use std::path::PathBuf;
@@ -138,6 +139,10 @@ pub struct BenchBlock {
     )]
     pub rounds: u32,
 
+    /// Also measure a disk of vbusd, by each of its engines
+    #[arg(long)]
+    pub engines: bool,
+
     /// Where the file is made, of 256 MiB [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
@@ -152,24 +157,6 @@ pub struct BenchBlock {
     /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchVbus {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Few and short rounds, to see that it works
-    #[arg(long)]
-    pub quick: bool,
-
-    /// How often each path is measured
-    #[arg(
-        long, value_name = "N", default_value_t = 9,
-        value_parser = clap::value_parser!(u32).range(1..=1000)
-    )]
-    pub rounds: u32,
 }
 
 #[derive(Debug, Args)]
@@ -276,16 +263,6 @@ pub struct BenchExits {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     pub timeout: u64,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchVbusPeer {
-    /// Bytes of a packet
-    pub size: usize,
-
-    /// Socket of vbusd; without it, standard input and output
-    #[arg(long)]
-    pub socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 //! The command line: commands, options and help texts.
 
 mod bench;
+mod bench_vbus;
 mod config;
 mod conformance;
 mod errors;
@@ -12,8 +13,9 @@ mod vbus;
 
 pub use bench::{
     Bench, BenchApps, BenchBlock, BenchExits, BenchKernel, BenchMicro, BenchNative, BenchNet,
-    BenchOutput, BenchOvercommit, BenchVbus, BenchVbusPeer, BenchVmi, BenchVmiHost, Peer, Place,
+    BenchOutput, BenchOvercommit, BenchVmi, BenchVmiHost, Peer, Place,
 };
+pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
     Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,

@@ -3,8 +3,10 @@
 
 use super::super::cpu_time;
 use super::super::program::{self, Streams, number};
+use super::bus::Bus;
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,23 +21,51 @@ const DEPTHS: [u32; 2] = [1, 16];
 #[derive(Debug)]
 pub struct Route {
     pub name: &'static str,
-    /// The options after the file in `--disk`, and the disk in the guest. `None`: the host's.
-    guest: Option<(&'static str, &'static str)>,
+    way: Way,
 }
 
-/// All paths, the comparison first.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// By a program of the host.
+    Host,
+    /// By a machine: the options after the file in `--disk`, and the disk in the guest.
+    Machine(&'static str, &'static str),
+    /// By a machine whose disk is one of vbusd, with this engine.
+    Bus(&'static str),
+}
+
+/// The disk of a bus in a guest.
+const BUS_DISK: &str = "/dev/vbd0";
+
+/// All paths but those by vbusd, the comparison first.
 pub const ROUTES: [Route; 3] = [
     Route {
         name: "host",
-        guest: None,
+        way: Way::Host,
     },
     Route {
         name: "virtio-blk",
-        guest: Some(("", "/dev/vda")),
+        way: Way::Machine("", "/dev/vda"),
     },
     Route {
         name: "vblk",
-        guest: Some((":vbus", "/dev/vbd0")),
+        way: Way::Machine(":vbus", BUS_DISK),
+    },
+];
+
+/// The paths by vbusd, the comparison first.
+pub const BUS_ROUTES: [Route; 3] = [
+    Route {
+        name: "vbusd-pread",
+        way: Way::Bus("pread"),
+    },
+    Route {
+        name: "vbusd-uring",
+        way: Way::Bus("uring"),
+    },
+    Route {
+        name: "vbusd-auto",
+        way: Way::Bus("auto"),
     },
 ];
 
@@ -71,6 +101,8 @@ pub struct Terms<'a> {
     pub folder: &'a Path,
     /// The file that is read and written.
     pub file: &'a Path,
+    /// vbusd, for the paths that need it.
+    pub bus: Option<&'a Bus>,
     pub cpus: u32,
     pub signals: &'a Signals,
 }
@@ -80,29 +112,45 @@ impl Terms<'_> {
     pub fn measure(&self, route: &Route, Lengths(ms): Lengths) -> anyhow::Result<Turn> {
         let [one, many] = DEPTHS;
         let words = format!("random {one} {ms} random {many} {ms} read {ms} write {ms}");
-        let command = match route.guest {
-            None => {
+        let mut bus = None;
+        let command = match route.way {
+            Way::Host => {
                 let mut command = Command::new(self.folder.join("block"));
                 command.arg(self.file).args(words.split(' '));
                 command
             }
-            Some((options, disk)) => self.machine(options, disk, &words)?,
+            Way::Machine(options, disk) => {
+                let mut file = self.file.as_os_str().to_os_string();
+                file.push(options);
+                self.machine(&file, disk, &words)?
+            }
+            Way::Bus(engine) => {
+                let vbusd = self.bus.context("there is no vbusd")?;
+                vbusd.serve(engine)?;
+                bus = Some(vbusd);
+                let mut command = self.machine(vbusd.option().as_ref(), BUS_DISK, &words)?;
+                command.env("XDG_STATE_HOME", vbusd.state());
+                command
+            }
         };
+        let vbusd = bus.map(Bus::process);
+        let of = |process| cpu_time::of_tree(process) + vbusd.map_or(0.0, cpu_time::of_tree);
         let mut reader = Reader::default();
         program::run(command, self.signals, |line, process| {
-            reader.line(line, || cpu_time::of_tree(process))
+            reader.line(line, || of(process))
         })?;
+        if let Some(bus) = bus {
+            bus.release()?;
+        }
         reader.turn()
     }
 
     /// A machine that runs the measuring program on its disk.
-    fn machine(&self, options: &str, disk: &str, words: &str) -> anyhow::Result<Command> {
+    fn machine(&self, file: &OsStr, disk: &str, words: &str) -> anyhow::Result<Command> {
         let program = std::env::current_exe().context("cannot find this program's file")?;
         let mut command = Command::new(program);
         // What is measured is the same on every host.
         command.env("PARAVANE_HYPERVISOR", "process");
-        let mut file = self.file.as_os_str().to_os_string();
-        file.push(options);
         let volume = format!("{}:{PLACE}:ro", self.folder.display());
         command.args(["run", "--net", "none", "--timeout", TIMEOUT]);
         command.args(["--cpus", &self.cpus.to_string()]);

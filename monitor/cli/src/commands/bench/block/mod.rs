@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench block`: a file of the host, read and written by the host itself, by a guest over
-//! virtio-blk, and by a guest over a disk of the virtual bus.
+//! virtio-blk, and by a guest over a disk of the virtual bus; with `--engines` also by a guest over
+//! a disk of vbusd, by each of its engines.
 //!
 //! The host has the file in its page cache, so the path to the file is measured and not the disk.
 //! Guests do not keep it in theirs. The paths take turns: each is measured once in each round, and
 //! ratios are taken within the rounds.
 
+mod bus;
 mod measure;
 mod report;
 
 use super::{plot, program};
 use crate::arguments::BenchBlock;
 use anyhow::Context;
-use measure::{Lengths, ROUTES, Terms};
+use bus::Bus;
+use measure::{BUS_ROUTES, Lengths, ROUTES, Route, Terms};
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
@@ -61,16 +64,25 @@ fn measure(
         Some(folder) => TempDir::new_in(folder).with_context(|| folder.display().to_string())?,
         None => TempDir::new().context("cannot make a temporary folder")?,
     };
-    let file = data.path().join("disk");
+    let bus = args.engines.then(|| Bus::start(Some(data.path())));
+    let bus = bus.transpose()?;
+    let file = match &bus {
+        // vbusd opens files of its folder only.
+        Some(bus) => bus.file(),
+        None => data.path().join("disk"),
+    };
     fill(&file).with_context(|| file.display().to_string())?;
     let terms = Terms {
         kernel,
         folder: program.path(),
         file: &file,
+        bus: bus.as_ref(),
         cpus: args.cpus,
         signals,
     };
-    let mut rows: Vec<Row> = ROUTES.iter().map(|route| Row::new(route.name)).collect();
+    let by_vbusd = bus.iter().flat_map(|_| &BUS_ROUTES);
+    let routes: Vec<&Route> = ROUTES.iter().chain(by_vbusd).collect();
+    let mut rows: Vec<Row> = routes.iter().map(|route| Row::new(route.name)).collect();
     let begun = Instant::now();
     for round in 0..rounds {
         let time = begun.elapsed().as_secs();
@@ -78,7 +90,7 @@ fn measure(
             "paravane: round {} of {rounds}, {time} s so far\n",
             round + 1
         ));
-        for (route, row) in ROUTES.iter().zip(&mut rows) {
+        for (route, row) in routes.iter().zip(&mut rows) {
             let turn = terms.measure(route, lengths);
             row.add(turn.with_context(|| format!("path {}", route.name))?);
             if let Some(signal) = signals.pending() {

@@ -9,7 +9,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 /// The paths that the others are compared with.
-pub const BASES: [&str; 2] = ["host", "virtio-blk"];
+pub const BASES: [&str; 3] = ["host", "virtio-blk", "vbusd-pread"];
+/// The ratios of the table, where both paths are measured.
+const SHOWN: [(&str, &str); 4] = [
+    ("vblk", BASES[0]),
+    ("vblk", BASES[1]),
+    ("vbusd-uring", BASES[2]),
+    ("vbusd-auto", BASES[2]),
+];
 
 /// A figure of a turn.
 type Figure = fn(&Turn) -> f64;
@@ -170,10 +177,11 @@ impl Report {
             let _ = write!(text, " | {}", row.path);
             line += " | ---:";
         }
-        let last = self.rows.last().map_or("", |row| row.path);
-        let compared: Vec<_> = BASES.iter().filter(|base| **base != last).collect();
-        for base in &compared {
-            let _ = write!(text, " | {last} / {base} (95 %)");
+        let has = |path: &str| self.rows.iter().any(|row| row.path == path);
+        let shown = SHOWN.iter().filter(|(path, base)| has(path) && has(base));
+        let shown: Vec<_> = shown.collect();
+        for (path, base) in &shown {
+            let _ = write!(text, " | {path} / {base} (95 %)");
             line += " | ---:";
         }
         text = format!("{text} |{line} |\n");
@@ -184,11 +192,11 @@ impl Report {
                 let digits = if value < 100.0 { 2 } else { 0 };
                 let _ = write!(text, " | {value:.digits$}");
             }
-            for base in &compared {
+            for (path, base) in &shown {
                 let found = self
                     .ratios
                     .iter()
-                    .find(|r| r.figure == figure && r.path == last && r.to == **base);
+                    .find(|r| r.figure == figure && r.path == *path && r.to == *base);
                 let _ = match found.map(|found| found.ratio) {
                     Some(Ratio {
                         median,

@@ -29,7 +29,7 @@ use tempfile::TempDir;
 /// Bytes of a packet for round trips, and of one of a stream.
 const SMALL: usize = 64;
 const LARGE: usize = 1500;
-const BUS: &str = "bench";
+pub const BUS: &str = "bench";
 /// The folder of a user's vbusd in the folder for states.
 const FOLDER: &str = "paravane/vbus";
 
@@ -54,14 +54,22 @@ fn this_program() -> anyhow::Result<Command> {
 
 /// vbusd with the bus `bench` and three devices, which have the names of their classes.
 pub struct Daemon {
-    _process: Process,
+    process: Process,
     state: TempDir,
 }
 
 impl Daemon {
     /// Starts it and waits until it listens.
     pub fn start() -> anyhow::Result<Self> {
-        let state = tempfile::tempdir().context("a folder for vbusd")?;
+        Daemon::start_in(None)
+    }
+
+    /// The same, with its files in this folder, or in that for temporary files.
+    pub fn start_in(place: Option<&Path>) -> anyhow::Result<Self> {
+        let state = match place {
+            Some(place) => TempDir::new_in(place).with_context(|| place.display().to_string())?,
+            None => tempfile::tempdir().context("a folder for vbusd")?,
+        };
         let folder = state.path().join(FOLDER);
         let mut command = this_program()?;
         command.args(["vbus", "daemon", "--folder"]).arg(&folder);
@@ -93,10 +101,17 @@ impl Daemon {
                 bail!("vbusd gave an unexpected answer");
             };
         }
-        Ok(Daemon {
-            _process: process,
-            state,
-        })
+        Ok(Daemon { process, state })
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.process.0.id()
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> PathBuf {
+        self.state.path().join(FOLDER)
     }
 
     /// What a user's `XDG_STATE_HOME` must be so that machines find this vbusd.
@@ -104,8 +119,9 @@ impl Daemon {
         self.state.path()
     }
 
-    fn socket(&self) -> PathBuf {
-        self.state.path().join(FOLDER).join("socket")
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder().join("socket")
     }
 }
 
