@@ -21,17 +21,27 @@ const OTHERS: u64 = 12;
 /// Folders with files, all of them read by somebody since they changed: as long as that is less
 /// than a day ago, reading them changes nothing on the host.
 fn fill(folder: &Path) {
+    write(folder);
+    for number in 0..FOLDERS {
+        let inner = folder.join(format!("d{number}"));
+        for file in 0..FILES {
+            was_read(&inner.join(format!("f{file}")));
+        }
+        was_read(&inner);
+    }
+    was_read(folder);
+}
+
+/// The same, and nobody has read them.
+fn write(folder: &Path) {
     for number in 0..FOLDERS {
         let inner = folder.join(format!("d{number}"));
         fs::create_dir_all(&inner).unwrap();
         for file in 0..FILES {
             let path = inner.join(format!("f{file}"));
             fs::write(&path, format!("{number} {file}\n")).unwrap();
-            was_read(&path);
         }
-        was_read(&inner);
     }
-    was_read(folder);
 }
 
 /// Sets the access time after the time of the last change.
@@ -133,6 +143,82 @@ fn no_worker_ends_what_a_reader_waits_for() {
     assert!(number >= FOLDERS * FILES, "{number}");
     let switches = switches(&mut machine) - before;
     assert!(switches < FOLDERS * FILES / 4, "{switches}");
+    machine.end();
+}
+
+/// What nobody has read is read again, with or without those that are near it. Returns the requests
+/// and the device's notifications and interrupts.
+fn read_again(machine: &mut Worker, together: bool, command: &str) -> [u64; 3] {
+    let switch = if together { "Y" } else { "N" };
+    machine.does(&format!(
+        "echo {switch} >/sys/module/fuse/parameters/read_nearby; \
+         echo 1 >/proc/sys/vm/drop_caches"
+    ));
+    let names = ["requests", "notifications", "interrupts"];
+    let before = names.map(|name| figure(machine, name));
+    machine.does(command);
+    let after = names.map(|name| figure(machine, name));
+    let all = [0, 1, 2].map(|at| after[at] - before[at]);
+    println!("{command}, together: {together}: {all:?}");
+    all
+}
+
+/// Who walks a folder does not wait for each small file.
+#[test]
+fn small_files_are_read_together() {
+    const ALL: u64 = FOLDERS * FILES;
+    let mut machine = machine();
+    machine.does("find . -type f -size +8k");
+    for (walk, part) in [
+        ("grep -r no_such_word .", 3),
+        ("tar c . | cat >/dev/null", 3),
+        // In another order than that of the folder's list.
+        ("cat d*/f* >/dev/null", 2),
+    ] {
+        let alone = read_again(&mut machine, false, walk);
+        let together = read_again(&mut machine, true, walk);
+        // A device that answers at once does not interrupt.
+        assert!(alone[0] >= ALL && alone[1] >= ALL, "{walk}: {alone:?}");
+        // None twice, and none for nothing.
+        assert!(together[0] <= alone[0] + OTHERS, "{walk}: {together:?}");
+        let [_, notifications, interrupts] = together;
+        assert!(notifications < ALL / part, "{walk}: {together:?}");
+        assert!(interrupts < ALL / part, "{walk}: {together:?}");
+    }
+    machine.end();
+}
+
+/// To read a file changes its access time on the host. A program that looks at its files before it
+/// reads them need not ask for that.
+#[test]
+fn files_that_are_read_together_keep_their_attributes() {
+    let mut machine = Worker::in_volume("", write);
+    machine.does("find . -type f -size +8k");
+    let number = requests(&mut machine, "tar c . | cat >/dev/null");
+    let files = FOLDERS * FILES;
+    let folders = FOLDERS + 1;
+    assert!(
+        (files..=files + 2 * folders + OTHERS).contains(&number),
+        "{number}"
+    );
+    machine.end();
+}
+
+/// What was learnt from a walk is forgotten when it does not help.
+#[test]
+fn a_file_of_each_folder_brings_few_others() {
+    /// The largest credit, in files.
+    const CREDIT: u64 = 32;
+    let mut machine = machine();
+    machine.does("find . -type f -size +8k");
+    read_again(&mut machine, true, "grep -r no_such_word .");
+    let one = "cat d*/f3 >/dev/null";
+    let [first, ..] = read_again(&mut machine, true, one);
+    let most = FOLDERS + CREDIT + FOLDERS / 8;
+    assert!((FOLDERS..=most + OTHERS).contains(&first), "{first}");
+    let [second, ..] = read_again(&mut machine, true, one);
+    let most = FOLDERS + FOLDERS / 8;
+    assert!((FOLDERS..=most + OTHERS).contains(&second), "{second}");
     machine.end();
 }
 

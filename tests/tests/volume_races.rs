@@ -122,3 +122,57 @@ fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
     }
     machine.end();
 }
+
+/// Files that the guest reads together while both sides write to them: what it sees at last is what
+/// the host has, also of those that nobody has read since.
+#[test]
+fn files_that_are_read_together_are_the_hosts() {
+    const FILES: usize = 24;
+    /// Each turn reads all from the host, and changes some.
+    const TURNS: usize = 30;
+    let mut machine = machine();
+    let folder = machine.shared();
+    let path = |number: usize| folder.join(format!("f{number}"));
+    for number in 0..FILES {
+        fs::write(path(number), "first....\n").unwrap();
+    }
+    machine.does("find . -size +8k");
+    for round in 0..4 {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0.. {
+                    if over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    // As long as before: only the time of the change tells.
+                    let text = format!("host{:05}\n", turn % 100_000);
+                    fs::write(path(turn * 7 % FILES), text).unwrap();
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            machine.tell(&format!(
+                "i=0; while [ $i -lt {TURNS} ]; do cat f* >/dev/null & \
+                 echo 'guest....' 1<>f$((i % {FILES})); echo 'guest....' >f{round}; wait; \
+                 echo 1 >/proc/sys/vm/drop_caches; i=$((i + 1)); done"
+            ));
+            // Read together a last time, with changes meanwhile.
+            machine.tell("cat f* >/dev/null");
+            over.store(true, Ordering::SeqCst);
+        });
+        let wanted: String = (0..FILES)
+            .map(|number| fs::read_to_string(path(number)).unwrap().replace('\n', " "))
+            .collect();
+        let look = format!("i=0; while [ $i -lt {FILES} ]; do cat f$i; i=$((i + 1)); done");
+        let begun = Instant::now();
+        loop {
+            let asked = begun.elapsed();
+            let said = machine.tell(&format!("({look}) | tr '\\n' ' '"));
+            if said.trim() == wanted.trim() {
+                break;
+            }
+            assert!(asked < BOUND, "round {round}: {said:?}, not {wanted:?}");
+        }
+    }
+    machine.end();
+}

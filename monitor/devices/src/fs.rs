@@ -54,6 +54,12 @@ const NOTIFICATION: u64 = 1;
 const NOTIFY: usize = 1;
 /// The most requests that wait for the host at a time.
 const THREADS: usize = 8;
+/// Operation of a read, and a flag of the project's kernel in it (`FUSE_READ_AHEAD`): the file is
+/// small, and asked for together with others.
+const READ: u32 = 15;
+const AHEAD: u32 = 1 << 31;
+/// The place of its flags in `struct fuse_read_in`, in bytes.
+const READ_FLAGS: u64 = 20;
 
 /// What a guest may do with a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +131,25 @@ impl Request {
     /// Its operation, and 0 if it has none. The guest may change it meanwhile, which affects only
     /// the guest's own speed.
     fn operation(&self, memory: &Memory) -> u32 {
-        let header = self.chain.clone().readable().next();
-        let operation = header.and_then(|part| {
-            memory
-                .read_obj::<u32>(GuestAddress(part.addr().0.checked_add(4)?))
-                .ok()
-        });
-        operation.map_or(0, u32::from_le)
+        self.word(memory, 0, 4)
+    }
+
+    /// Whether it is one of several that the guest has sent at once, in order to wait only once.
+    /// The project's kernel has what follows the header in a buffer of its own.
+    fn is_ahead(&self, memory: &Memory) -> bool {
+        self.word(memory, 1, READ_FLAGS) & AHEAD != 0
+    }
+
+    /// What a buffer has at a place, and 0 if that is nothing.
+    fn word(&self, memory: &Memory, buffer: usize, at: u64) -> u32 {
+        let part = self.chain.clone().readable().nth(buffer);
+        let word = part
+            .filter(|part| u64::from(part.len()) >= at + 4)
+            .and_then(|part| {
+                let place = part.addr().0.checked_add(at)?;
+                memory.read_obj::<u32>(GuestAddress(place)).ok()
+            });
+        word.map_or(0, u32::from_le)
     }
 
     /// Carries the request out.
@@ -351,10 +369,11 @@ impl Device for Fs {
             self.root.look(begun);
             let operation = request.operation(driver.memory());
             let mixed = self.root.mixed.load(Ordering::SeqCst);
-            let waiting = if mixed {
-                u16::MAX
-            } else {
-                driver.waiting(queue)
+            let waiting = match mixed {
+                true => u16::MAX,
+                // A worker takes longer to get such a one than the host to read it.
+                false if operation == READ && request.is_ahead(driver.memory()) => 0,
+                false => driver.waiting(queue),
             };
             let place = self.places.of(operation, waiting, begun);
             let here = match &mut self.pool {

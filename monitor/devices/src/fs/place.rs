@@ -12,7 +12,8 @@
 //! * Requests that wait by nature (a flush, the allocation of space, a write to the disk itself) go
 //!   to the workers.
 //! * So does every request while more than [`QUEUE`] others are in the queue: workers then serve
-//!   several at once.
+//!   several at once. A read of a small file that the guest has sent together with others does not:
+//!   to hand it over takes longer than to read it, and the guest waits once for all of them.
 //! * After a request that took longer than [`SLOW`] and slept meanwhile, all requests go to the
 //!   workers for [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a
 //!   host that is always slow, the others wait for one request in [`LONGEST`]. A request that took

@@ -2,14 +2,13 @@
 //! Requests for which the host takes long: nobody else waits for them.
 
 use super::*;
-use crate::fs::{Cache, Sharing};
+use crate::fs::{AHEAD, Cache, READ, Sharing};
 use crate::reactor::{Reactor, Wake};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender as Messages, channel};
 use std::time::{Duration, Instant};
 
-const READ: u32 = 15;
 /// Less than a host takes by far that holds a file, and enough for a busy processor.
 const SOON: Duration = Duration::from_millis(700);
 /// In which an answer that comes has come.
@@ -77,6 +76,27 @@ impl Slow {
         let held = begun.elapsed();
         assert!(held < SOON, "{operation} held the thread for {held:?}");
         answer
+    }
+
+    /// Sends a request for each node at once. Returns how many answers there are when the device's
+    /// thread is free again: those of workers come later.
+    fn send_together(&mut self, operation: u32, nodes: &[u64], body: &[u8]) -> usize {
+        let guest = &mut self.sender.guest;
+        for (node, number) in nodes.iter().zip(0..32) {
+            let at = FREE + (2 << 20) + number * (32 << 10);
+            let length = u32::try_from(40 + body.len()).unwrap();
+            let mut header = bytes(&[length, operation, 7, 0]);
+            header.extend(node.to_le_bytes());
+            header.extend([0; 16]);
+            guest.put(at, &header);
+            guest.put(at + 64, body);
+            let buffers = [(at, 40, false), (at + 64, length - 40, false)];
+            let answer = (at + (16 << 10), 8192, true);
+            guest.offer(1, &[buffers[0], buffers[1], answer]);
+        }
+        let Sender { fs, driver, guest } = &mut self.sender;
+        fs.notified(driver, 1).unwrap();
+        guest.used(1).len()
     }
 
     /// The number of answers that come within a time.
@@ -288,4 +308,32 @@ fn a_request_that_does_not_want_to_wait_does_not() {
             fs::remove_file(folder.path().join(name)).unwrap();
         }
     }
+}
+
+/// Of requests that come together, the device's thread leaves some to workers. Reads of small files
+/// that the guest has marked it serves itself.
+#[test]
+fn small_reads_that_come_together_need_no_worker() {
+    const FILES: usize = 12;
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..FILES {
+        fs::write(folder.path().join(number.to_string()), "text").unwrap();
+    }
+    on_device(folder.path(), Sharing::from(Access::Write), |slow| {
+        let nodes: Vec<_> = (0..FILES).map(|n| slow.lookup(&n.to_string())).collect();
+        for (flags, most) in [(AHEAD, FILES), (0, FILES - 1)] {
+            // On a busy processor something may have seemed slow.
+            slow.sender.fs.places = Places::new(true);
+            let read = bytes(&[0, 0, 0, 0, 16, flags, 0, 0, 0, 0]);
+            let now = slow.send_together(READ, &nodes, &read);
+            let later = slow.answers(FILES - now, LONG);
+            assert_eq!(now + later, FILES, "{flags:x}");
+            assert!(now <= most, "{now} with {flags:x}");
+            if flags == AHEAD {
+                assert_eq!(now, FILES);
+                let text = slow.sender.guest.get(FREE + (2 << 20) + (16 << 10) + 16, 4);
+                assert_eq!(text, b"text");
+            }
+        }
+    });
 }
