@@ -2,9 +2,11 @@
 //! What cards on a network of the host have in common.
 
 use crate::card::{Called, Port, Properties};
+use crate::counts::Counts;
 use crate::host::{Waker, Way};
 use crate::looks::Looker;
 use paravane_vbus::Error;
+use std::sync::Arc;
 
 /// The client's end, and the thread that runs the card.
 #[derive(Debug)]
@@ -32,6 +34,11 @@ impl Base {
     /// The card sleeps from now on, instead of looking for what comes next.
     pub fn forbid_looks(&mut self) {
         self.looker.forbid();
+    }
+
+    /// The card counts there from now on.
+    pub fn count(&mut self, counts: Arc<Counts>) {
+        self.looker.count(counts);
     }
 
     /// Where the card expects the way to the guest.

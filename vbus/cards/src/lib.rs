@@ -12,6 +12,7 @@
 mod alarm;
 mod base;
 pub mod card;
+mod counts;
 pub mod host;
 pub mod looks;
 pub mod offload;
@@ -21,6 +22,7 @@ mod stack;
 mod wire;
 
 pub use base::Base;
+pub use counts::Counts;
 pub use host::{Peer, Wake, Waker, Way};
 pub use stack::Stack;
 pub use wire::Wire;

@@ -6,8 +6,8 @@
 //! sees by itself costs nobody a notification. Both are guesses, and each that fails in a row makes
 //! the next ones rarer.
 
+use crate::counts::Counts;
 use crate::host::Way;
-use paravane_vbus::Attribute;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,8 +70,7 @@ pub struct Looker {
     yields: bool,
     /// Rounds in a row that passed on few frames.
     few: u32,
-    looked: u64,
-    answered: u64,
+    counts: Arc<Counts>,
 }
 
 impl Default for Looker {
@@ -82,8 +81,7 @@ impl Default for Looker {
             way: Way::default(),
             yields: false,
             few: 0,
-            looked: 0,
-            answered: 0,
+            counts: Arc::default(),
         }
     }
 }
@@ -113,13 +111,15 @@ impl Looker {
         self.tell(false);
     }
 
-    /// Looks, and those that found the host's answer.
+    /// Where it counts its looks.
     #[must_use]
-    pub fn attributes(&self) -> [Attribute; 2] {
-        [
-            Attribute::figure("looked", self.looked),
-            Attribute::figure("answered", self.answered),
-        ]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// It counts its looks there from now on.
+    pub fn count(&mut self, counts: Arc<Counts>) {
+        self.counts = counts;
     }
 
     /// A round begins. Returns whether the card looks in it.
@@ -135,7 +135,7 @@ impl Looker {
     /// their weights.
     pub fn passed(&mut self, taken: u32, given: u32) {
         if self.looks.on() {
-            self.looked += 1;
+            self.counts.looked();
         }
         if taken.max(given) > FEW {
             self.few = 0;
@@ -147,7 +147,9 @@ impl Looker {
             self.looks.sent(Instant::now);
         }
         if given > 0 {
-            self.answered += u64::from(self.looks.for_answer());
+            if self.looks.for_answer() {
+                self.counts.answered();
+            }
             self.looks.came();
         }
     }

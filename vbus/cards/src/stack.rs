@@ -38,6 +38,7 @@ use paravane_vbus::{
 use rustix::event::epoll::EventFlags;
 use std::fmt;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use tracing::warn;
 
 /// The card.
@@ -177,7 +178,7 @@ impl Device for Stack {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        self.base.looker.attributes().into()
+        self.base.looker.counts().looks().into()
     }
 
     fn queues(&self) -> &'static [QueueKind] {

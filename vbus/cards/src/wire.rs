@@ -42,8 +42,6 @@ pub struct Wire {
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
     presence: Arc<Presence>,
-    sent: u64,
-    received: u64,
     /// The weights of the frames of this round, sent and received.
     weights: [u32; 2],
 }
@@ -82,8 +80,6 @@ impl Wire {
             full: false,
             waiting: None,
             presence: Arc::default(),
-            sent: 0,
-            received: 0,
             weights: [0; 2],
         }
     }
@@ -170,7 +166,7 @@ impl Wire {
                     return Err(Trouble::Host(error.to_string()));
                 }
             }
-            self.sent += 1;
+            self.base.looker.counts().sent();
         }
         Ok(budget)
     }
@@ -187,7 +183,7 @@ impl Wire {
                 return Ok(0);
             }
             self.weights[1] = weight(frame);
-            self.received += 1;
+            self.base.looker.counts().received();
             self.waiting = None;
             given = 1;
         }
@@ -220,7 +216,7 @@ impl Wire {
                 self.waiting = Some((frame.to_vec(), flags));
                 break;
             }
-            self.received += 1;
+            self.base.looker.counts().received();
         }
         Ok(given)
     }
@@ -271,14 +267,8 @@ impl Device for Wire {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let frames = [
-            Attribute::figure("sent", self.sent),
-            Attribute::figure("received", self.received),
-        ];
-        frames
-            .into_iter()
-            .chain(self.base.looker.attributes())
-            .collect()
+        let counts = self.base.looker.counts();
+        counts.frames().into_iter().chain(counts.looks()).collect()
     }
 
     fn queues(&self) -> &'static [QueueKind] {

@@ -19,6 +19,7 @@ mod card;
 mod closer;
 mod confined;
 mod disk;
+mod later;
 #[expect(unsafe_code, reason = "maps the memory of clients")]
 mod memory;
 #[expect(unsafe_code, reason = "asks the kernel who a peer is")]

@@ -30,6 +30,8 @@ pub struct Peer {
     pub member: Option<MemberId>,
     /// A packet with an event for which the socket has no room.
     pub unsent: Option<Vec<u8>>,
+    /// An answer waits (`crate::later`): no further request is taken.
+    pub waits: bool,
     /// No more than so many bytes of the kernel were sent since the last answer with files.
     sent: u64,
 }
@@ -50,6 +52,7 @@ impl Peer {
                     administrator,
                     member: None,
                     unsent: None,
+                    waits: false,
                     sent: 0,
                 })
             }

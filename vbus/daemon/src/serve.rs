@@ -34,6 +34,7 @@ pub fn most_connections(files: usize) -> usize {
 /// What vbusd has of a connection.
 #[derive(Debug)]
 pub struct Link {
+    pub member: MemberId,
     /// The client's user; `None`: the administrator.
     uid: Option<u32>,
     memory: Arc<Offsets<Memory>>,
@@ -102,7 +103,7 @@ pub fn answer(
             // Before a device opens anything of the host for it.
             admit(links, uid, memory.len(), vbusd.most)?;
             let id = vbus.open(member, interface, version)?;
-            match link(links, id, uid, memory, vbusd) {
+            match link(links, (id, member, uid), memory, vbusd) {
                 Ok(files) => Ok((Reply::Opened(id), files)),
                 Err(error) => {
                     vbus.close(member, id)?;
@@ -188,8 +189,7 @@ fn admit_card(
 /// Makes the files of a connection with this memory. Returns the client's.
 fn link(
     links: &mut Links,
-    id: ConnectionId,
-    uid: Option<u32>,
+    (id, member, uid): (ConnectionId, MemberId, Option<u32>),
     memory: Memory,
     vbusd: &Host<'_>,
 ) -> Result<Vec<OwnedFd>, Error> {
@@ -204,13 +204,17 @@ fn link(
     if let Some(crew) = vbusd.elsewhere.of(id) {
         admit_card(links, uid, &crew, vbusd.elsewhere)?;
         let theirs = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
-        crew.ask(move |worker| worker.listen(id, theirs))??;
+        crew.order(move |worker| {
+            let heard = worker.listen(id, theirs);
+            worker.note(heard.map(|()| Vec::new()));
+        })?;
     } else {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64((vbusd.token)(id));
         epoll::add(vbusd.poll, &kick, data, edges).map_err(host("epoll"))?;
     }
     let link = Link {
+        member,
         uid,
         memory: Arc::new(Offsets(memory)),
         bell: Arc::new(Bell(bell)),
@@ -256,14 +260,21 @@ fn share(
     })
 }
 
-/// Forgets connections that have ended. The client's socket ends with them.
-pub fn prune(vbus: &Vbus, links: &mut Links, poll: &OwnedFd) {
+/// Forgets connections that have ended, with their cards. The client's socket ends with them.
+pub fn prune(vbus: &Vbus, links: &mut Links, poll: &OwnedFd, elsewhere: &Elsewhere) {
     links.retain(|&id, link| {
-        let open = vbus.is_open(id);
-        if !open {
+        let stays = vbus.is_open(id) || elsewhere.is_ending(id);
+        if !stays {
             // A client has a copy of the eventfd, so closing ours does not end the watch.
             let _ = epoll::delete(poll, &link.kick);
         }
-        open
+        stays
     });
+}
+
+/// Whether a card of this member has not ended with its connection: it may still use the member's
+/// memory.
+pub fn is_ending(links: &Links, member: MemberId, elsewhere: &Elsewhere) -> bool {
+    let mut own = links.iter().filter(|(_, link)| link.member == member);
+    own.any(|(&id, _)| elsewhere.is_ending(id))
 }

@@ -2,9 +2,10 @@
 //! The loop: sockets, notifications of clients, and the devices' work, in turns.
 
 use crate::administer;
-use crate::card::Cards;
+use crate::card::{Cards, Crew};
 use crate::closer::{Closer, is_memory};
 use crate::disk::Pool;
+use crate::later::Later;
 use crate::peer::Peer;
 use crate::receive::receive;
 use crate::serve::{self, Answer, Host, Links};
@@ -71,6 +72,7 @@ pub struct Server {
     closer: Closer,
     pool: Arc<Pool>,
     cards: Cards,
+    later: Later,
     most_connections: usize,
     /// Since when it takes no peer.
     paused: Option<Instant>,
@@ -105,6 +107,7 @@ impl Server {
             closer,
             pool,
             cards,
+            later: Later::default(),
             most_connections,
             paused: None,
             last_peer: 0,
@@ -149,7 +152,13 @@ impl Server {
                     PEER => {
                         let flags = event.flags;
                         unsent |= flags.contains(epoll::EventFlags::OUT);
-                        self.peer(number, &mut packet);
+                        let end = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+                        if self.peers.get(&number).is_none_or(|peer| !peer.waits) {
+                            self.peer(number, &mut packet);
+                        } else if flags.intersects(end) {
+                            // Nobody wants its answer.
+                            self.end(number);
+                        }
                     }
                     _ if number == CARDS => {
                         for device in self.cards.ready() {
@@ -157,6 +166,9 @@ impl Server {
                                 self.cards.forget(&device);
                             }
                         }
+                        self.told();
+                        // Some may have waited for the end of a card.
+                        unsent = true;
                     }
                     _ => self.accept(),
                 }
@@ -170,7 +182,8 @@ impl Server {
                 self.events();
             }
             if self.links.len() != self.vbus.connections() {
-                serve::prune(&self.vbus, &mut self.links, &self.poll);
+                let elsewhere = self.cards.elsewhere();
+                serve::prune(&self.vbus, &mut self.links, &self.poll, elsewhere);
             }
         }
     }
@@ -249,17 +262,84 @@ impl Server {
                 return self.end(number);
             }
         }
-        let answer = match request {
-            Ok(request) => self.answer(number, request, files),
+        match request {
+            Ok(request) => self.request(number, request, files, Vec::new()),
             Err(error) => {
                 let text = error.to_string();
                 let error = Reply::Error(Error::new(Kind::Invalid, text));
                 if let Some(peer) = self.peers.get_mut(&number) {
                     let _ = reply(peer, &error, &[]);
                 }
-                return self.end(number);
+                self.end(number);
             }
-        };
+        }
+    }
+
+    /// Carries out a request, and answers it now or later. `tried`: values that were tried for it.
+    fn request(&mut self, number: u64, request: Request, files: Vec<OwnedFd>, tried: Vec<String>) {
+        // What ends of clients have ordered is no part of it.
+        self.cards.given();
+        self.cards.trials().begin(tried.clone());
+        let again = is_tried(&request).then(|| request.clone());
+        let answer = self.answer(number, request, files);
+        if let (Some(trial), Some(request)) = (self.cards.trials().wanted(), again) {
+            let (crew, attempt) = (trial.crew, trial.attempt);
+            let order = crew.order(move |worker| {
+                let done = attempt();
+                worker.note(done.map(|()| Vec::new()));
+            });
+            if let Err(error) = order {
+                return self.reply(number, Err(error));
+            }
+            let tried = tried.into_iter().chain([trial.value]).collect();
+            let answer = Ok((Reply::Done, Vec::new()));
+            return self.wait(number, &[crew], answer, Some((request, tried)));
+        }
+        match &self.cards.given()[..] {
+            [] => self.reply(number, answer),
+            crews => self.wait(number, crews, answer, None),
+        }
+    }
+
+    /// Lets the answer to a peer wait until these threads have done what was ordered.
+    fn wait(
+        &mut self,
+        number: u64,
+        crews: &[Arc<Crew>],
+        answer: Answer,
+        again: Option<(Request, Vec<String>)>,
+    ) {
+        if let Some(peer) = self.peers.get_mut(&number) {
+            self.later.wait(crews, number, answer, again);
+            peer.waits = true;
+            watch(&self.poll, number, peer);
+        }
+    }
+
+    /// Answers for which the threads of cards have done what was ordered.
+    fn told(&mut self) {
+        for (number, outcome) in self.cards.outcomes() {
+            let Some(waiting) = self.later.told(number, outcome) else {
+                continue;
+            };
+            let Some(peer) = self.peers.get_mut(&waiting.peer) else {
+                continue;
+            };
+            peer.waits = false;
+            if let (Some(id), Some(member)) = (waiting.failed, peer.member) {
+                // It may have been ended meanwhile.
+                let _ = self.vbus.close(member, id);
+            }
+            watch(&self.poll, waiting.peer, peer);
+            match waiting.again {
+                Some((request, tried)) => self.request(waiting.peer, request, Vec::new(), tried),
+                None => self.reply(waiting.peer, waiting.answer),
+            }
+        }
+    }
+
+    /// Sends a peer its answer.
+    fn reply(&mut self, number: u64, answer: Answer) {
         let (answer, files) = match answer {
             Ok((answer, files)) => (answer, files),
             Err(error) => (Reply::Error(error), Vec::new()),
@@ -308,10 +388,15 @@ impl Server {
     /// Sends events to clients, as many as their sockets take.
     fn events(&mut self) {
         let mut gone = Vec::new();
+        let elsewhere = self.cards.elsewhere();
         for (&number, peer) in &mut self.peers {
             let Some(member) = peer.member else {
                 continue;
             };
+            // A client that knows of an end works on its queues.
+            if elsewhere.ending() > 0 && serve::is_ending(&self.links, member, elsewhere) {
+                continue;
+            }
             let waited = peer.unsent.is_some();
             loop {
                 if peer.unsent.is_none() {
@@ -334,10 +419,7 @@ impl Server {
                 }
             }
             if peer.unsent.is_some() != waited {
-                let mut flags = epoll::EventFlags::IN;
-                flags.set(epoll::EventFlags::OUT, !waited);
-                let data = epoll::EventData::new_u64(PEER | number);
-                let _ = epoll::modify(&self.poll, &peer.socket, data, flags);
+                watch(&self.poll, number, peer);
             }
         }
         for number in gone {
@@ -349,6 +431,24 @@ impl Server {
 fn reply(peer: &mut Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let packet = encode(reply)?;
     peer.send(&packet, files)
+}
+
+/// Whether values of this request may have to be tried before.
+fn is_tried(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::CreateDevice { .. } | Request::SetAttribute { .. }
+    )
+}
+
+/// Waits for what a peer is waited for: requests, unless one is not answered yet, and room for
+/// events.
+fn watch(poll: &OwnedFd, number: u64, peer: &Peer) {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, !peer.waits);
+    flags.set(epoll::EventFlags::OUT, peer.unsent.is_some());
+    let data = epoll::EventData::new_u64(PEER | number);
+    let _ = epoll::modify(poll, &peer.socket, data, flags);
 }
 
 fn listen(poll: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {

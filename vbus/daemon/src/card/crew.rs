@@ -2,7 +2,8 @@
 //! The threads of cards, as vbusd's first thread sees them.
 
 use super::news::News;
-use super::worker::{ORDERS, Order, Worker};
+use super::orders::Orders;
+use super::worker::{ORDERS, Worker};
 use crate::confined;
 use anyhow::Context;
 use paravane_confine::Files;
@@ -10,15 +11,19 @@ use paravane_vbus::{ConnectionId, Error, Kind};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One thread.
 #[derive(Debug)]
 pub struct Crew {
-    orders: Sender<Order>,
+    orders: Arc<Orders>,
     bell: OwnedFd,
     most: usize,
+    /// Connections that have a card on it, or will have one.
+    cards: AtomicUsize,
+    /// Orders were given since the first thread asked last.
+    given: AtomicBool,
 }
 
 impl Crew {
@@ -40,12 +45,18 @@ impl Crew {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(ORDERS);
         epoll::add(&poll, &bell, data, edges).context("epoll")?;
-        let (orders, receiver) = channel();
-        let news = Arc::clone(news);
+        let orders = Arc::<Orders>::default();
+        let (theirs, news) = (Arc::clone(&orders), Arc::clone(news));
         confined::start(name, policy, files, move || {
-            Worker::new(poll, news, most).run(&receiver);
+            Worker::new(poll, news).run(&theirs);
         })?;
-        Ok(Arc::new(Crew { orders, bell, most }))
+        Ok(Arc::new(Crew {
+            orders,
+            bell,
+            most,
+            cards: AtomicUsize::new(0),
+            given: AtomicBool::new(false),
+        }))
     }
 
     /// The number of cards that it runs at most.
@@ -53,49 +64,113 @@ impl Crew {
         self.most
     }
 
-    /// Does something on the thread, and waits for that: at most for a turn of one card.
+    /// Has something done on the thread, after all that was ordered before. Does not wait.
     ///
     /// # Errors
-    /// The thread has ended.
-    pub fn ask<R: Send + 'static>(
-        &self,
-        what: impl FnOnce(&mut Worker) -> R + Send + 'static,
-    ) -> Result<R, Error> {
-        let (tell, told) = channel();
-        let order: Order = Box::new(move |worker| {
-            // Fails only if nobody waits any more.
-            let _ = tell.send(what(worker));
-        });
-        let gone = || Error::new(Kind::Host, "the thread of the device has ended");
-        self.orders.send(order).map_err(|_| gone())?;
+    /// Too much is to be done already.
+    pub fn order(&self, what: impl FnOnce(&mut Worker) + Send + 'static) -> Result<(), Error> {
+        self.orders.give(Box::new(what))?;
+        self.ring();
+        Ok(())
+    }
+
+    /// The same for what must be done, and follows something that was admitted.
+    pub fn must(&self, what: impl FnOnce(&mut Worker) + Send + 'static) {
+        self.orders.must(Box::new(what));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.given.store(true, Ordering::Relaxed);
         // Fails only if the counter is full, which wakes all the same.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        told.recv().map_err(|_| gone())
+    }
+
+    /// Whether orders were given since the last call.
+    pub fn given(&self) -> bool {
+        self.given.swap(false, Ordering::Relaxed)
+    }
+
+    /// Another connection is to have a card.
+    ///
+    /// # Errors
+    /// The thread runs no more, or has not ended enough of those that it had.
+    pub fn admit(&self, elsewhere: &Elsewhere) -> Result<(), Error> {
+        if self.cards.load(Ordering::Relaxed) >= self.most {
+            let text = format!(
+                "vbusd has no descriptors for more than {} clients of such devices",
+                self.most
+            );
+            return Err(Error::new(Kind::Limit, text));
+        }
+        if elsewhere.ending() >= self.most {
+            let text = "cards of other clients still end: try again";
+            return Err(Error::new(Kind::Busy, text));
+        }
+        self.cards.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A connection with a card has ended, or is not to have one.
+    pub fn release(&self) {
+        self.cards.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.orders.close();
+        self.ring();
     }
 }
 
 /// Which connections have cards on other threads.
 #[derive(Clone, Debug, Default)]
-pub struct Elsewhere(Arc<Mutex<BTreeMap<ConnectionId, Arc<Crew>>>>);
+pub struct Elsewhere(Arc<Mutex<Connections>>);
+
+#[derive(Debug, Default)]
+struct Connections {
+    open: BTreeMap<ConnectionId, Arc<Crew>>,
+    /// Those that have ended, but whose cards have not: such a card may still use the client's
+    /// memory, so the client must not learn of the end.
+    ending: Vec<ConnectionId>,
+}
 
 impl Elsewhere {
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<ConnectionId, Arc<Crew>>> {
+    fn all(&self) -> MutexGuard<'_, Connections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This one has.
     pub fn add(&self, id: ConnectionId, crew: &Arc<Crew>) {
-        self.all().insert(id, Arc::clone(crew));
+        self.all().open.insert(id, Arc::clone(crew));
     }
 
-    /// It has ended.
-    pub fn remove(&self, id: ConnectionId) {
-        self.all().remove(&id);
+    /// It has ended, and its card is to end.
+    pub fn end(&self, id: ConnectionId) {
+        let mut all = self.all();
+        all.open.remove(&id);
+        all.ending.push(id);
+    }
+
+    /// Its card has ended.
+    pub fn ended(&self, id: ConnectionId) {
+        self.all().ending.retain(|&other| other != id);
+    }
+
+    /// Whether the card of a connection that has ended is still there.
+    pub fn is_ending(&self, id: ConnectionId) -> bool {
+        self.all().ending.contains(&id)
+    }
+
+    /// How many such cards there are.
+    pub fn ending(&self) -> usize {
+        self.all().ending.len()
     }
 
     /// The thread of a connection, which is to get its notifications.
     pub fn of(&self, id: ConnectionId) -> Option<Arc<Crew>> {
-        self.all().get(&id).cloned()
+        self.all().open.get(&id).cloned()
     }
 
     /// How many of these connections are on that thread.
@@ -104,8 +179,8 @@ impl Elsewhere {
         crew: &Arc<Crew>,
         ids: impl Iterator<Item = &'a ConnectionId>,
     ) -> usize {
-        let all = self.all();
-        ids.filter(|id| all.get(id).is_some_and(|other| Arc::ptr_eq(other, crew)))
+        let open = &self.all().open;
+        ids.filter(|id| open.get(id).is_some_and(|other| Arc::ptr_eq(other, crew)))
             .count()
     }
 }

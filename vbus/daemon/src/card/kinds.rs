@@ -5,9 +5,10 @@ use super::worker::{Made, Make};
 use paravane_net::user::{Config, Network};
 use paravane_net::{Error as NetError, tap};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
-use paravane_vbus_cards::{Stack, Wire};
+use paravane_vbus_cards::{Counts, Stack, Wire};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The MTU of the user-mode network: that of ordinary Ethernet, since clients may have small
 /// buffers.
@@ -31,11 +32,14 @@ pub trait Kind: Send {
     /// There is no such attribute, or the value is not possible.
     fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error>;
 
-    /// How a card for a client is made.
+    /// What its cards count.
+    fn figures(&self, counts: &Counts) -> Vec<Attribute>;
+
+    /// How a card for a client is made, which counts there.
     ///
     /// # Errors
     /// An attribute is missing.
-    fn make(&self, mac: Mac) -> Result<Make, Error>;
+    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error>;
 
     /// Another one with the same attributes.
     fn copy(&self) -> Box<dyn Kind>;
@@ -90,8 +94,12 @@ impl Kind for Tap {
         })))
     }
 
-    fn make(&self, mac: Mac) -> Result<Make, Error> {
-        let name = self.tap.clone();
+    fn figures(&self, counts: &Counts) -> Vec<Attribute> {
+        counts.frames().into_iter().chain(counts.looks()).collect()
+    }
+
+    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error> {
+        let (name, counts) = (self.tap.clone(), Arc::clone(counts));
         if name.is_empty() {
             let text = format!("the device has no tap: set its attribute `{TAP}`");
             return Err(Error::new(ErrorKind::NotFound, text));
@@ -99,6 +107,7 @@ impl Kind for Tap {
         Ok(Box::new(move |waker| {
             let link = tap::open(&name).map_err(|e| error(&e))?;
             let mut card = Wire::new(link, mac);
+            card.base.count(counts);
             card.base.start(waker);
             Ok(Made {
                 presence: Some(card.presence()),
@@ -157,7 +166,12 @@ impl Kind for User {
         Ok(None)
     }
 
-    fn make(&self, mac: Mac) -> Result<Make, Error> {
+    fn figures(&self, counts: &Counts) -> Vec<Attribute> {
+        counts.looks().into()
+    }
+
+    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error> {
+        let counts = Arc::clone(counts);
         let config = Config {
             host_loopback: self.loopback,
             link_local: self.link_local,
@@ -168,6 +182,7 @@ impl Kind for User {
         Ok(Box::new(move |waker| {
             let network = Network::new(config).map_err(|e| error(&e))?;
             let mut card = Stack::new(network, mac);
+            card.base.count(counts);
             card.base.start(waker);
             Ok(Made {
                 presence: None,

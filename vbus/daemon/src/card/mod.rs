@@ -3,15 +3,22 @@
 //!
 //! A card is on a thread of its class, which has a policy of its own: it has the rings of its
 //! client, moves frames between these and the host, and gets the client's notifications. What is on
-//! the bus is a [`Proxy`], which passes the client's requests on to that thread.
+//! the bus is a [`Proxy`](proxy::Proxy), which orders what the client requests from that thread.
+//! The first thread never waits for that: answers do (`crate::later`).
 
 mod crew;
 mod kinds;
 mod news;
+mod orders;
 mod proxy;
+#[cfg(test)]
+mod tests;
+mod trials;
 mod worker;
 
 pub use crew::{Crew, Elsewhere};
+pub use news::Outcome;
+pub use trials::Trials;
 
 use kinds::{Tap, User};
 use news::News;
@@ -41,6 +48,7 @@ pub struct Cards {
     networks: Arc<Crew>,
     news: Arc<News>,
     elsewhere: Elsewhere,
+    trials: Trials,
     resolver: Option<std::net::SocketAddr>,
     files: usize,
 }
@@ -59,6 +67,7 @@ impl Cards {
             networks: Crew::start("networks", "vbusd-networks", Files::none(), &news, networks)?,
             news,
             elsewhere: Elsewhere::default(),
+            trials: Trials::default(),
             resolver: user::host_resolver(),
             files: taps * FILES_OF_TAP + networks * FILES_OF_NETWORK,
         })
@@ -75,6 +84,7 @@ impl Cards {
             crew: Arc::clone(crew),
             news: Arc::clone(&self.news),
             elsewhere: self.elsewhere.clone(),
+            trials: self.trials.clone(),
             restores: Arc::clone(restores),
         };
         let resolver = self.resolver;
@@ -97,7 +107,27 @@ impl Cards {
         &self.elsewhere
     }
 
-    /// Becomes readable, once for each edge, when connections are to be closed.
+    /// What an administrator's request wants to have tried.
+    pub fn trials(&self) -> &Trials {
+        &self.trials
+    }
+
+    /// The threads that got orders since the last call.
+    pub fn given(&self) -> Vec<Arc<Crew>> {
+        let all = [&self.taps, &self.networks];
+        all.into_iter()
+            .filter(|crew| crew.given())
+            .cloned()
+            .collect()
+    }
+
+    /// What became of orders since the last call, with the numbers of the answers that wait for it.
+    pub fn outcomes(&self) -> Vec<(u64, Outcome)> {
+        self.news.outcomes()
+    }
+
+    /// Becomes readable, once for each edge, when connections are to be closed, a card has ended,
+    /// or orders were carried out.
     pub fn bell(&self) -> &OwnedFd {
         self.news.bell()
     }

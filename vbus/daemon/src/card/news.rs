@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the threads of cards tell the first thread: connections that it is to close.
+//! What the threads of cards tell the first thread: connections that it is to close, and what
+//! became of orders.
 
 use anyhow::Context;
-use paravane_vbus::{Broken, ConnectionId, Name};
+use paravane_vbus::{Broken, ConnectionId, Error, Name};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Why a connection is to be closed.
 #[derive(Debug)]
@@ -17,11 +18,21 @@ pub enum End {
     Gone,
 }
 
-/// The connections, by device.
+/// What became of orders: an error, or the result of a call. `None`: they have no result.
+pub type Outcome = Option<Result<Vec<u8>, Error>>;
+
+/// The news.
 #[derive(Debug)]
 pub struct News {
+    /// Connections to close, by device.
     ended: Mutex<BTreeMap<Name, Vec<(ConnectionId, End)>>>,
+    /// What became of orders, with the numbers of the answers that wait for it.
+    outcomes: Mutex<Vec<(u64, Outcome)>>,
     bell: OwnedFd,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl News {
@@ -30,6 +41,7 @@ impl News {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Arc::new(News {
             ended: Mutex::default(),
+            outcomes: Mutex::default(),
             bell: eventfd(0, flags).context("eventfd")?,
         }))
     }
@@ -39,24 +51,36 @@ impl News {
         &self.bell
     }
 
-    /// Another one. Each connection comes once.
-    pub fn add(&self, device: Name, id: ConnectionId, end: End) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.entry(device).or_default().push((id, end));
-        drop(ended);
+    /// Makes the first thread look.
+    pub fn ring(&self) {
         // Fails only if the counter is full, which wakes all the same.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
+    /// Another connection to close. Each comes once.
+    pub fn add(&self, device: Name, id: ConnectionId, end: End) {
+        lock(&self.ended).entry(device).or_default().push((id, end));
+        self.ring();
+    }
+
     /// The devices of which there are some.
     pub fn devices(&self) -> Vec<Name> {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.keys().cloned().collect()
+        lock(&self.ended).keys().cloned().collect()
     }
 
     /// Those of a device.
     pub fn take(&self, device: &Name) -> Vec<(ConnectionId, End)> {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.remove(device).unwrap_or_default()
+        lock(&self.ended).remove(device).unwrap_or_default()
+    }
+
+    /// What an answer waits for is done.
+    pub fn tell(&self, answer: u64, outcome: Outcome) {
+        lock(&self.outcomes).push((answer, outcome));
+        self.ring();
+    }
+
+    /// What was told since the last call.
+    pub fn outcomes(&self) -> Vec<(u64, Outcome)> {
+        std::mem::take(&mut *lock(&self.outcomes))
     }
 }

@@ -4,16 +4,18 @@
 use super::crew::{Crew, Elsewhere};
 use super::kinds::{Kind, Mac};
 use super::news::{End, News};
+use super::trials::{Trial, Trials};
 use paravane_vbus::{
     Attribute, Class, ConnectionId, Device, Endpoint, Error, Kind as ErrorKind, Name, QueueKind,
     Round, Work,
 };
+use paravane_vbus_cards::Counts;
 use paravane_vbus_cards::card::{QUEUES, TYPE};
 use rustix::rand::{GetRandomFlags, getrandom};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const MAC: &str = "mac";
@@ -24,6 +26,7 @@ pub struct Site {
     pub crew: Arc<Crew>,
     pub news: Arc<News>,
     pub elsewhere: Elsewhere,
+    pub trials: Trials,
     /// While the configuration is restored.
     pub restores: Arc<AtomicBool>,
 }
@@ -49,9 +52,9 @@ impl Class for CardClass {
             site: self.site.clone(),
             kind: (self.kind)(),
             mac: any_mac(),
-            poll: Duration::ZERO,
+            poll: Arc::default(),
             clients: BTreeSet::new(),
-            totals: BTreeMap::new(),
+            counts: Arc::default(),
         })
     }
 }
@@ -87,23 +90,18 @@ fn mac_of(text: &str) -> Result<Mac, Error> {
     })
 }
 
-/// The device.
+/// The device. What it orders is done later: the results of `connect`, `share` and `call` are those
+/// of the orders ([`super::news::Outcome`]).
 pub struct Proxy {
     name: Name,
     site: Site,
     kind: Box<dyn Kind>,
     mac: Mac,
-    poll: Duration,
+    /// How long its cards look for work by themselves, in microseconds.
+    poll: Arc<AtomicU64>,
     clients: BTreeSet<ConnectionId>,
-    /// What the cards of ended connections have counted.
-    totals: BTreeMap<String, u64>,
-}
-
-fn add(totals: &mut BTreeMap<String, u64>, figures: Vec<Attribute>) {
-    for figure in figures {
-        let value: u64 = figure.value.parse().unwrap_or(0);
-        *totals.entry(figure.name).or_default() += value;
-    }
+    /// What all its cards have counted, also those of ended connections.
+    counts: Arc<Counts>,
 }
 
 impl Proxy {
@@ -122,14 +120,7 @@ impl Device for Proxy {
         let mut all = self.kind.attributes();
         all.push(Attribute::setting(MAC, mac_text(self.mac)));
         all.push(Attribute::figure("connections", self.clients.len() as u64));
-        let mut totals = self.totals.clone();
-        if !self.clients.is_empty() {
-            let name = self.name.clone();
-            let figures = self.site.crew.ask(move |worker| worker.figures(&name));
-            add(&mut totals, figures.unwrap_or_default());
-        }
-        let figure = |(name, value): (String, u64)| Attribute::figure(&name, value);
-        all.extend(totals.into_iter().map(figure));
+        all.extend(self.kind.figures(&self.counts));
         all
     }
 
@@ -144,23 +135,22 @@ impl Device for Proxy {
         }
         let mut changed = self.kind.copy();
         let attempt = changed.set(name, value)?;
-        if let Some(attempt) = attempt.filter(|_| !self.site.restores.load(Ordering::SeqCst)) {
-            self.site.crew.ask(move |_| attempt())??;
+        let tries = !self.site.restores.load(Ordering::SeqCst) && !self.site.trials.passed(value);
+        if let Some(attempt) = attempt.filter(|_| tries) {
+            self.site.trials.want(Trial {
+                crew: Arc::clone(&self.site.crew),
+                value: value.to_string(),
+                attempt,
+            });
+            return Err(Error::new(ErrorKind::Busy, "the value is tried first"));
         }
         self.kind = changed;
         Ok(())
     }
 
     fn set_poll(&mut self, time: Duration) {
-        self.poll = time;
-        if !self.clients.is_empty() {
-            let name = self.name.clone();
-            // A thread that has ended has no cards.
-            let _ = self
-                .site
-                .crew
-                .ask(move |worker| worker.set_poll(&name, time));
-        }
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.poll.store(time, Ordering::Relaxed);
     }
 
     fn queues(&self) -> &'static [QueueKind] {
@@ -173,10 +163,21 @@ impl Device for Proxy {
             let text = format!("the device has {most} of {most} possible clients already");
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        let (name, poll, make) = (self.name.clone(), self.poll, self.kind.make(self.mac)?);
-        let crew = &self.site.crew;
-        crew.ask(move |worker| worker.add(name, id, poll, make))??;
-        self.site.elsewhere.add(id, crew);
+        let (name, poll) = (self.name.clone(), Arc::clone(&self.poll));
+        let make = self.kind.make(self.mac, &self.counts)?;
+        let Site {
+            crew, elsewhere, ..
+        } = &self.site;
+        crew.admit(elsewhere)?;
+        let order = crew.order(move |worker| {
+            let made = worker.add(name, id, poll, make);
+            worker.note(made.map(|()| Vec::new()));
+        });
+        if let Err(error) = order {
+            crew.release();
+            return Err(error);
+        }
+        elsewhere.add(id, crew);
         self.clients.insert(id);
         Ok(())
     }
@@ -185,9 +186,20 @@ impl Device for Proxy {
         if !self.clients.remove(&id) {
             return;
         }
-        self.site.elsewhere.remove(id);
-        let figures = self.site.crew.ask(move |worker| worker.remove(id));
-        add(&mut self.totals, figures.unwrap_or_default());
+        let Site {
+            crew,
+            elsewhere,
+            news,
+            ..
+        } = &self.site;
+        elsewhere.end(id);
+        crew.release();
+        let (elsewhere, news) = (elsewhere.clone(), Arc::clone(news));
+        crew.must(move |worker| {
+            worker.remove(id);
+            elsewhere.ended(id);
+            news.ring();
+        });
     }
 
     fn call(
@@ -199,19 +211,19 @@ impl Device for Proxy {
     ) -> Result<usize, Error> {
         self.client(id)?;
         let (argument, most) = (argument.to_vec(), result.len());
-        let crew = &self.site.crew;
-        let answer = crew.ask(move |worker| worker.call(id, call, &argument, most))??;
-        let len = answer.len().min(most);
-        for (place, byte) in result.iter_mut().zip(answer) {
-            *place = byte;
-        }
-        Ok(len)
+        self.site.crew.order(move |worker| {
+            let result = worker.call(id, call, &argument, most);
+            worker.note(result);
+        })?;
+        Ok(0)
     }
 
     fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
         self.client(id)?;
-        let crew = &self.site.crew;
-        crew.ask(move |worker| worker.share(id, queue, endpoint))?
+        self.site.crew.order(move |worker| {
+            let shared = worker.share(id, queue, endpoint);
+            worker.note(shared.map(|()| Vec::new()));
+        })
     }
 
     fn work(&mut self, _: ConnectionId, _: u32, round: &mut Round) -> Work {

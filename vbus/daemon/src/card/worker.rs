@@ -3,11 +3,12 @@
 //!
 //! It sleeps until a client notifies its card, a file of the host is ready, or vbusd's first thread
 //! has an order. Cards that have work get a turn each, one after the other. Orders come between
-//! turns, since the first thread waits for them.
+//! turns: a client waits for its answer, and the first thread does not.
 
-use super::news::{End, News};
+use super::news::{End, News, Outcome};
+use super::orders::Orders;
 use paravane_vbus::limits;
-use paravane_vbus::{Attribute, ConnectionId, Device, Endpoint, Error, Kind, Name, Round, Work};
+use paravane_vbus::{ConnectionId, Device, Endpoint, Error, Kind, Name, Round, Work};
 use paravane_vbus_cards::presence::Presence;
 use paravane_vbus_cards::{Wake, Waker};
 use rustix::event::{Timespec, epoll};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Most frames of a turn in each direction: no more than [`limits::TURN`] bytes are copied.
@@ -30,9 +31,6 @@ pub const ORDERS: u64 = 0;
 const KICK: u64 = 1 << 62;
 const FILE: u64 = 2 << 62;
 const KINDS: u64 = 3 << 62;
-
-/// Something that the first thread wants done on this one.
-pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// A card that was made for a client.
 pub struct Made {
@@ -50,7 +48,8 @@ struct Running {
     made: Made,
     /// On which the client notifies the card. Never read: it is watched for edges.
     kick: Option<OwnedFd>,
-    poll: Duration,
+    /// How long it looks for work by itself, in microseconds. The first thread sets it.
+    poll: Arc<AtomicU64>,
     /// Since when there was nothing to do.
     idle: Option<Instant>,
     awake: bool,
@@ -62,9 +61,9 @@ struct Running {
 pub struct Worker {
     poll: Arc<OwnedFd>,
     news: Arc<News>,
-    /// Most cards.
-    most: usize,
     cards: BTreeMap<ConnectionId, Running>,
+    /// What became of the orders since the last answer.
+    outcome: Outcome,
 }
 
 /// Wakes a card for its files.
@@ -92,17 +91,17 @@ impl Wake for Files {
 
 impl Worker {
     /// Takes orders from a file that `poll` watches.
-    pub fn new(poll: OwnedFd, news: Arc<News>, most: usize) -> Self {
+    pub fn new(poll: OwnedFd, news: Arc<News>) -> Self {
         Worker {
             poll: Arc::new(poll),
             news,
-            most,
             cards: BTreeMap::new(),
+            outcome: None,
         }
     }
 
     /// Runs until nobody can give orders any more.
-    pub fn run(mut self, orders: &Receiver<Order>) {
+    pub fn run(mut self, orders: &Orders) {
         let none = epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -138,14 +137,23 @@ impl Worker {
     }
 
     /// Does what was ordered. False: nobody can give orders any more.
-    fn obey(&mut self, orders: &Receiver<Order>) -> bool {
-        loop {
-            match orders.try_recv() {
-                Ok(order) => order(self),
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return false,
-            }
+    fn obey(&mut self, orders: &Orders) -> bool {
+        while let Some(order) = orders.next() {
+            order(self);
         }
+        !orders.is_closed()
+    }
+
+    /// Notes what became of an order. The first error counts.
+    pub fn note(&mut self, result: Result<Vec<u8>, Error>) {
+        if !matches!(self.outcome, Some(Err(_))) {
+            self.outcome = Some(result);
+        }
+    }
+
+    /// Tells the first thread what became of the orders before, for an answer that waits for it.
+    pub fn answer(&mut self, number: u64) {
+        self.news.tell(number, self.outcome.take());
     }
 
     /// A turn for a card that has work.
@@ -176,16 +184,9 @@ impl Worker {
         &mut self,
         device: Name,
         id: ConnectionId,
-        poll: Duration,
+        poll: Arc<AtomicU64>,
         make: Make,
     ) -> Result<(), Error> {
-        if self.cards.len() >= self.most {
-            let text = format!(
-                "vbusd has no descriptors for more than {} clients of such devices",
-                self.most
-            );
-            return Err(Error::new(Kind::Limit, text));
-        }
         let waker: Waker = Arc::new(Files {
             poll: Arc::clone(&self.poll),
             id,
@@ -215,17 +216,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a connection: its card is gone. Returns what it has counted.
-    pub fn remove(&mut self, id: ConnectionId) -> Vec<Attribute> {
+    /// Ends a connection: its card is gone.
+    pub fn remove(&mut self, id: ConnectionId) {
         let Some(mut card) = self.cards.remove(&id) else {
-            return Vec::new();
+            // It could not be made.
+            return;
         };
         if let Some(kick) = &card.kick {
             // The client has a copy, so closing this one does not end the watch.
             let _ = epoll::delete(&*self.poll, kick);
         }
         card.made.card.disconnect(id);
-        card.made.card.attributes()
     }
 
     fn card(&mut self, id: ConnectionId) -> Result<&mut Running, Error> {
@@ -255,34 +256,21 @@ impl Worker {
         result.truncate(len);
         Ok(result)
     }
-
-    /// How long the cards of a device look for work by themselves.
-    pub fn set_poll(&mut self, device: &Name, poll: Duration) {
-        let cards = self.cards.values_mut();
-        for card in cards.filter(|card| card.device == *device) {
-            card.poll = poll;
-        }
-    }
-
-    /// What the cards of a device have counted.
-    pub fn figures(&self, device: &Name) -> Vec<Attribute> {
-        let cards = self.cards.values().filter(|card| card.device == *device);
-        cards.flat_map(|card| card.made.card.attributes()).collect()
-    }
 }
 
 impl Running {
     fn turn(&mut self, id: ConnectionId, round: &mut Round) {
         let card = &mut self.made.card;
+        let poll = Duration::from_micros(self.poll.load(Ordering::Relaxed));
         let work = card.work(id, BUDGET, round);
         if work != Work::Nothing {
             self.idle = None;
         }
         self.awake = work == Work::More
-            || (!self.poll.is_zero() && card.polls(id) && {
+            || (!poll.is_zero() && card.polls(id) && {
                 let now = Instant::now();
                 let idle = *self.idle.get_or_insert(now);
-                now.saturating_duration_since(idle) < self.poll
+                now.saturating_duration_since(idle) < poll
             })
             || card.rest(id);
         if !self.awake {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What vbusd's first thread wants done on a thread of cards, in the order in which it asks.
+//!
+//! The first thread never waits for that: the other one may be amid a turn of a card. An answer
+//! that depends on an order is sent when the order was carried out (`crate::later`).
+
+use super::worker::Worker;
+use paravane_vbus::{Error, Kind};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most orders that wait when another one is given. One request has at most two, and then an
+/// answer; ends of cards are as many as there are cards.
+const WAITING: usize = 256;
+
+/// Something to do on the thread.
+pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// Orders that wait.
+#[derive(Default)]
+pub struct Orders(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    orders: VecDeque<Order>,
+    /// Nobody gives any more.
+    closed: bool,
+}
+
+impl fmt::Debug for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} orders", self.lock().orders.len())
+    }
+}
+
+impl Orders {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an order.
+    ///
+    /// # Errors
+    /// Too many wait.
+    pub fn give(&self, order: Order) -> Result<(), Error> {
+        let mut waiting = self.lock();
+        if waiting.orders.len() >= WAITING {
+            let text = "vbusd has too much to do for such devices: try again";
+            return Err(Error::new(Kind::Busy, text));
+        }
+        waiting.orders.push_back(order);
+        Ok(())
+    }
+
+    /// Gives one that follows what was admitted before, which bounds their number: the end of a
+    /// card, an answer.
+    pub fn must(&self, order: Order) {
+        self.lock().orders.push_back(order);
+    }
+
+    /// Takes the next one.
+    pub fn next(&self) -> Option<Order> {
+        self.lock().orders.pop_front()
+    }
+
+    /// Nobody gives any more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// Whether nobody gives any more.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_wait_in_a_row_that_has_an_end() {
+        let orders = Orders::default();
+        for _ in 0..WAITING {
+            orders.give(Box::new(|_| {})).unwrap();
+        }
+        let refused = orders.give(Box::new(|_| {})).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Busy);
+        // The end of a card has its place all the same.
+        orders.must(Box::new(|_| {}));
+        let taken = std::iter::from_fn(|| orders.next()).count();
+        assert_eq!(taken, WAITING + 1);
+        orders.give(Box::new(|_| {})).unwrap();
+        assert!(!orders.is_closed());
+    }
+}
