@@ -319,6 +319,53 @@ fn a_card_on_a_tap() {
     assert_eq!((code, said.as_str()), (0, "same\n"));
 }
 
+/// Rare notifications of a card on a tap, and of one on a bus: the vCPU that makes them does the
+/// card's work, unless that is turned off. Each echo is answered either way.
+#[test]
+#[ignore = "long: make test-release"]
+fn a_vcpu_does_the_work_of_its_card() {
+    const ECHOES: u64 = 10;
+    let mut host = host();
+    bus(&mut host);
+    host.ok(
+        "tunctl -t vm0 && ip addr add 10.9.0.1/24 dev vm0 && ip link set vm0 up",
+        10,
+    );
+    let up = |address: &str| {
+        format!("ip addr add {address}/24 dev eth0; ip link set eth0 up; exec sleep 100000")
+    };
+    detach(&mut host, "peer", "--net bus:lan/switch", &up("10.8.0.1"));
+    for (net, address, other) in [
+        ("venet-tap:vm0", "10.9.0.2", "10.9.0.1"),
+        ("bus:lan/switch", "10.8.0.2", "10.8.0.1"),
+    ] {
+        for without in ["", "--without kicker-work"] {
+            let options = format!("--net {net} {without}");
+            detach(&mut host, "one", &options, &up(address));
+            let ping = format!("paravane exec one -- ping -c {ECHOES} -W 20 {other}");
+            until(&mut host, &format!("{ping} | grep -q \" 0% packet loss\""));
+            let stat = host.ok("paravane stat --json one", 20);
+            let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+            let devices = stat["devices"].as_array().unwrap();
+            let card = devices
+                .iter()
+                .find(|device| !device["attributes"].is_null());
+            let card = card.unwrap();
+            let count = |what: &str| card[what].as_u64().unwrap();
+            let [all, by_vcpu] = ["notifications", "by_vcpu"].map(count);
+            eprintln!("{options}: {by_vcpu} of {all} notifications by the vCPU");
+            if without.is_empty() {
+                assert_eq!(card["attributes"]["kick-us"], 20);
+                assert!(by_vcpu >= ECHOES / 2 && by_vcpu <= all, "{by_vcpu}");
+            } else {
+                assert_eq!(by_vcpu, 0);
+            }
+            host.ok("paravane rm --force one", 30);
+        }
+    }
+    host.ok("paravane rm --force peer", 30);
+}
+
 /// A root on the bus, data of every size, a driver that leaves its device and returns.
 #[test]
 #[ignore = "long: make test-release"]

@@ -33,6 +33,22 @@ fn bad_options() {
         (&["--env", "=x"], &["--env =x", "KEY=VALUE"]),
         (&["--env", ""], &["--env", "KEY=VALUE"]),
         (&["--append", "a\nb"], &["--append", "control character"]),
+        (
+            &["--net", "venet", "--card", "poll-us=10001"],
+            &["--card", "\"10001\" is no value of poll-us: 0 to 10000"],
+        ),
+        (
+            &["--net", "venet", "--card", "kick-us=soon"],
+            &["--card", "\"soon\" is no value of kick-us: 0 to 10000"],
+        ),
+        (
+            &["--net", "venet", "--card", "mac=1"],
+            &["--card: mac=1", "poll-us=N and kick-us=N"],
+        ),
+        (
+            &["--net", "user", "--card", "poll-us=1"],
+            &["--card needs a card", "--net venet"],
+        ),
         (&["--frobnicate"], &["--frobnicate"]),
         (&["--tty", "--", "sh"], &["--tty", "terminal"]),
         (&["--", ""], &["name is empty"]),

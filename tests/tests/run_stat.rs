@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::worker::{Worker, sum};
+use paravane_tests::worker::{COMMANDS, Worker, sum};
 use paravane_tests::{program, vm};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -255,4 +255,38 @@ fn the_log_has_levels() {
         run.code == 2 && run.stderr.starts_with("paravane: RUST_LOG=a=b=c: "),
         "{run:?}"
     );
+}
+
+/// What a card is set up with, as it is at first and as it is told, then and later.
+#[test]
+fn attributes_of_cards_are_shown() {
+    for (words, expected) in [
+        (&["--net", "venet"][..], json!({ "poll-us": 60 })),
+        (
+            &["--net", "venet", "--card", "poll-us=7"],
+            json!({ "poll-us": 7 }),
+        ),
+    ] {
+        let mut machine = Worker::start(None, COMMANDS, |_| words.to_vec());
+        let card = |machine: &Worker| device(&machine.stat(), "net-user")["attributes"].clone();
+        assert_eq!(card(&machine), expected);
+        let set = |words: &[&str]| {
+            let words = [&["card", "one"][..], words].concat();
+            program::finish(&mut machine.command(&words))
+        };
+        let run = set(&["poll-us=3"]);
+        assert_eq!((run.code, run.stdout.as_str()), (0, "net-user poll-us=3\n"));
+        for (bad, why) in [
+            ("poll-us=10001", "0 to 10000"),
+            // No vCPU does work of this card.
+            ("kick-us=1", "no card with the attribute kick-us"),
+        ] {
+            let run = set(&[bad]);
+            assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+            assert!(run.stderr.contains(why), "{run:?}");
+        }
+        assert_eq!(card(&machine), json!({ "poll-us": 3 }));
+        machine.does("true");
+        machine.end();
+    }
 }

@@ -10,12 +10,12 @@ use crate::join::Joiner;
 use crate::memory::{Guest, Range};
 use crate::model::Model;
 use crate::planted::{self, Fault};
-use crate::shown::Devices;
+use crate::shown::{Devices, POLL};
 use crate::watch::{Change, Watch};
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
-use paravane_devices::{Line, Machine, OwnDevice, Page, Waker, refused};
+use paravane_devices::{Kicked, Line, Machine, OwnDevice, Page, Setting, Waker, refused};
 use paravane_vbus::{
     ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Vbus,
     limits,
@@ -34,6 +34,8 @@ pub const CONNECTIONS: usize = limits::CONNECTIONS;
 const _: () = assert!(CONNECTIONS as u64 == layout::VBUS_BRIDGE_CONNECTIONS);
 /// Most packets of a connection in one round.
 const BUDGET: u32 = 128;
+/// The same in a round of a vCPU's thread, which has guest code to run.
+const KICKED_BUDGET: u32 = 4;
 /// Most bytes of a call's argument and result.
 const DATA: usize = 1024;
 const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);
@@ -69,6 +71,10 @@ pub struct Bridge {
     /// Where a device expects the guest's memory, and the way to the guest.
     pub(crate) memory: Option<Attached>,
     pub(crate) way: Option<Way>,
+    /// How rare notifications are whose work a vCPU may do.
+    pub(crate) rare: Option<Setting>,
+    /// How long its cards look for work; `None`: it has none.
+    pub(crate) poll: Option<Setting>,
     vbus: Vbus,
     bus: Name,
     devices: Devices,
@@ -101,9 +107,11 @@ impl Bridge {
         vbus.create_bus(&bus)?;
         Ok(Bridge {
             name,
+            poll: models.iter().find_map(Model::poll).map(poll),
             models,
             memory: None,
             way: None,
+            rare: None,
             vbus,
             devices: Devices::new(&bus),
             bus,
@@ -123,6 +131,7 @@ impl Bridge {
         if watch.is_some() || self.models.iter().any(Model::is_far) {
             self.far = Some((waker.clone(), Joiner::start(waker, watch)?));
         }
+        self.follow_poll();
         for (number, model) in (1..).zip(std::mem::take(&mut self.models)) {
             let joiner = self.far.as_ref().map(|(_, joiner)| joiner);
             let device = (0, Name::new(&format!("device{number}"))?, model);
@@ -130,6 +139,13 @@ impl Bridge {
         }
         self.change();
         Ok(())
+    }
+
+    /// Its cards look for work for as long as its user says.
+    fn follow_poll(&mut self) {
+        if let Some(poll) = &self.poll {
+            self.devices.set_poll(&mut self.vbus, poll.get());
+        }
     }
 
     /// Follows the bus that the machine takes whole.
@@ -348,6 +364,11 @@ impl Bridge {
     }
 }
 
+/// How long cards look for work, at first so many microseconds.
+pub(crate) fn poll(at_first: u32) -> Setting {
+    Setting::new(POLL, at_first)
+}
+
 fn outside(why: paravane_vbus::Outside) -> Error {
     Error::new(Kind::Invalid, why.to_string())
 }
@@ -422,7 +443,29 @@ impl OwnDevice for Bridge {
         status.unwrap_or(refused(paravane_abi::EFAULT))
     }
 
+    fn attributes(&self) -> Vec<Setting> {
+        self.poll.iter().chain(&self.rare).cloned().collect()
+    }
+
+    fn rare(&self) -> Option<Setting> {
+        self.rare.clone()
+    }
+
+    fn kicked(&mut self, notified: u32) -> Kicked {
+        let left = self.round(false, notified, KICKED_BUDGET);
+        let stream = self.vbus.streams();
+        Kicked { left, stream }
+    }
+
     fn serve(&mut self, host: bool, queues: u32) -> u32 {
+        self.round(host, queues, BUDGET)
+    }
+}
+
+impl Bridge {
+    /// A round of work, of at most `budget` packets of a connection. See [`OwnDevice::serve`].
+    fn round(&mut self, host: bool, queues: u32, budget: u32) -> u32 {
+        self.follow_poll();
         if let Some(Host { counters, .. }) = &self.host {
             if host {
                 count(&counters.wakeups, 1);
@@ -440,12 +483,8 @@ impl OwnDevice for Bridge {
                 self.vbus.notified(slot.id);
             }
         }
-        let budget = if planted::is(Fault::IdleDevices) {
-            0
-        } else {
-            BUDGET
-        };
-        let broken = self.vbus.work(budget);
+        let idle = planted::is(Fault::IdleDevices);
+        let broken = self.vbus.work(if idle { 0 } else { budget });
         if let Some(Host { counters, .. }) = &self.host {
             count(&counters.resets, broken.len() as u64);
         }

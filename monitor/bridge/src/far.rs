@@ -19,6 +19,7 @@ use paravane_vbus::{
     Attribute, Broken, ConnectionId, Content, Culprit, Device, Endpoint, Error, Outside, QueueKind,
     Round, Sent, Work,
 };
+use paravane_vbus_cards::looks::FEW;
 use paravane_vbus_client::{Client, Error as ClientError, Options, Put};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Far {
     full: bool,
     /// A frame of the bus for which the guest has no buffer, in the client's memory.
     waiting: Frame,
+    /// The last round that passed on frames passed on many.
+    streams: bool,
 }
 
 impl From<Outside> for Trouble {
@@ -116,6 +119,7 @@ impl Far {
             place: Place::new(client),
             full: false,
             waiting: Frame::default(),
+            streams: false,
         })
     }
 
@@ -154,6 +158,9 @@ impl Far {
         };
         let sent = transmit(&mut self.port, client, budget, &mut self.full)?;
         let received = receive(&mut self.port, client, &mut self.waiting, budget)?;
+        if sent + received > 0 {
+            self.streams = sent.max(received) > FEW;
+        }
         Ok((sent + received > 0, sent == budget || received == budget))
     }
 }
@@ -290,6 +297,10 @@ impl Device for Far {
     fn polls(&mut self, _: ConnectionId) -> bool {
         // Only memory is looked at.
         self.place.client.is_some() && self.port.is_up()
+    }
+
+    fn streams(&self) -> bool {
+        self.streams
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bridges by what they bring to a machine, and the policies of their threads.
 
-use crate::bridge::{Bridge, Whole};
+use crate::bridge::{Bridge, Whole, poll};
 use crate::console::Console;
 use crate::disk::Disk;
 use crate::far::Far;
 use crate::far_disk::FarDisk;
-use crate::model::Model;
+use crate::model::{Model, POLL_FAR};
 use crate::watch::{Change, Watch};
+use paravane_devices::Setting;
 use paravane_vbus::Error;
 use paravane_vbus_cards::{Stack, Wire};
 use std::sync::mpsc::Receiver;
+
+/// How long after one another a card's notifications come at least, in microseconds, to be rare:
+/// at first as the original's `burstthresh`.
+fn rare() -> Setting {
+    Setting::new("kick-us", 20)
+}
 
 impl Bridge {
     /// With a card on the user-mode network.
@@ -30,7 +37,9 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn far(card: Far) -> Result<Self, Error> {
-        Bridge::new("bus", vec![Model::Far(Box::new(card))])
+        let mut bridge = Bridge::new("bus", vec![Model::Far(Box::new(card))])?;
+        bridge.rare = Some(rare());
+        Ok(bridge)
     }
 
     /// With a disk on another bus.
@@ -47,6 +56,7 @@ impl Bridge {
     /// None that can happen.
     pub fn whole((watch, changes): (Watch, Receiver<Change>)) -> Result<Self, Error> {
         let mut bridge = Bridge::new("bus", Vec::new())?;
+        bridge.poll = Some(poll(POLL_FAR));
         bridge.whole = Some(Whole {
             watch: Some(watch),
             changes,
@@ -63,7 +73,15 @@ impl Bridge {
         let way = card.base.way();
         let mut bridge = Bridge::new("net", vec![Model::Wire(Box::new(card))])?;
         bridge.way = Some(way);
+        bridge.rare = Some(rare());
         Ok(bridge)
+    }
+
+    /// The same, but its thread does all its work, and no vCPU.
+    #[must_use]
+    pub fn without_kicker_work(mut self) -> Self {
+        self.rare = None;
+        self
     }
 
     /// With a disk.

@@ -14,13 +14,10 @@ use paravane_vbus_cards::{Stack, Wire};
 use std::fmt;
 use std::sync::Arc;
 
-/// How long a device looks for work by itself, in microseconds.
-const POLL_STACK: &str = "60";
-const POLL_FAR: &str = "30";
-const POLL_WIRE: &str = "60";
-const POLL_DISK: &str = "0";
-const POLL_CONSOLE: &str = "0";
-const POLL_PLAIN: &str = "0";
+/// How long a card looks for work by itself, in microseconds. Other devices do not.
+const POLL_STACK: u32 = 60;
+pub const POLL_FAR: u32 = 30;
+const POLL_WIRE: u32 = 60;
 
 /// A device that is not on the bus yet.
 pub enum Model {
@@ -65,43 +62,50 @@ impl Model {
         matches!(self, Model::Far(_) | Model::FarDisk(_))
     }
 
-    /// The name of its class, the device with the way to its bridge, and how long it looks for
-    /// work. `joiner` is for devices of another bus.
-    pub fn start(
-        self,
-        waker: &Waker,
-        joiner: Option<&Joiner>,
-    ) -> (&'static str, Box<dyn Device>, &'static str) {
+    /// How long it looks for work by itself, in microseconds, unless it is told otherwise; `None`:
+    /// it is no card, and does not look.
+    pub fn poll(&self) -> Option<u32> {
+        match self {
+            Model::Stack(_) => Some(POLL_STACK),
+            Model::Far(_) => Some(POLL_FAR),
+            Model::Wire(_) => Some(POLL_WIRE),
+            Model::FarDisk(_) | Model::Disk(_) | Model::Console(_) | Model::Plain(..) => None,
+        }
+    }
+
+    /// The name of its class, and the device with the way to its bridge. `joiner` is for devices of
+    /// another bus.
+    pub fn start(self, waker: &Waker, joiner: Option<&Joiner>) -> (&'static str, Box<dyn Device>) {
         match self {
             Model::Stack(mut card) => {
                 card.base.start(&host::waker(waker));
-                ("venet-user", card, POLL_STACK)
+                ("venet-user", card)
             }
             Model::Far(mut card) => {
                 if let Some(joiner) = joiner {
                     card.start(waker, joiner);
                 }
-                ("venet-bus", card, POLL_FAR)
+                ("venet-bus", card)
             }
             Model::FarDisk(mut disk) => {
                 if let Some(joiner) = joiner {
                     disk.start(waker, joiner);
                 }
-                ("vblk-bus", disk, POLL_DISK)
+                ("vblk-bus", disk)
             }
             Model::Wire(mut card) => {
                 card.base.start(&host::waker(waker));
-                (card.class(), card, POLL_WIRE)
+                (card.class(), card)
             }
             Model::Disk(mut disk) => {
                 disk.start(waker);
-                ("vblk", disk, POLL_DISK)
+                ("vblk", disk)
             }
             Model::Console(mut console) => {
                 console.start(waker);
-                ("vconsole", console, POLL_CONSOLE)
+                ("vconsole", console)
             }
-            Model::Plain(class, device) => (class, device, POLL_PLAIN),
+            Model::Plain(class, device) => (class, device),
         }
     }
 }

@@ -10,6 +10,9 @@ use paravane_vbus::{Error, Name, Vbus};
 use std::sync::Arc;
 use tracing::warn;
 
+/// The attribute of every device that says how long it looks for work by itself.
+pub const POLL: &str = "poll-us";
+
 /// A device.
 #[derive(Debug)]
 struct Shown {
@@ -19,12 +22,16 @@ struct Shown {
     /// Whether it is to be seen, and the one that is.
     presence: Option<Arc<Presence>>,
     present: u32,
+    /// It is a card.
+    card: bool,
 }
 
 /// The devices.
 #[derive(Debug)]
 pub struct Devices {
     bus: Name,
+    /// How long cards look for work by themselves, in microseconds.
+    poll: u32,
     all: Vec<Shown>,
 }
 
@@ -33,6 +40,7 @@ impl Devices {
     pub fn new(bus: &Name) -> Self {
         Devices {
             bus: bus.clone(),
+            poll: 0,
             all: Vec::new(),
         }
     }
@@ -49,17 +57,32 @@ impl Devices {
         joiner: Option<&Joiner>,
     ) -> Result<(), Error> {
         let presence = model.presence();
-        let (class, device, poll) = model.start(waker, joiner);
-        let poll = [("poll-us".to_string(), poll.to_string())];
-        vbus.add_device(&name, class, device, &poll)?;
+        let card = model.poll().is_some();
+        let poll = if card { self.poll } else { 0 };
+        let (class, device) = model.start(waker, joiner);
+        let attributes = [(POLL.to_string(), poll.to_string())];
+        vbus.add_device(&name, class, device, &attributes)?;
         vbus.link(&self.bus, &name)?;
         self.all.push(Shown {
             number,
             name,
             presence,
             present: 1,
+            card,
         });
         Ok(())
+    }
+
+    /// Cards look for work for so many microseconds from now on.
+    pub fn set_poll(&mut self, vbus: &mut Vbus, poll: u32) {
+        if std::mem::replace(&mut self.poll, poll) == poll {
+            return;
+        }
+        for one in self.all.iter().filter(|one| one.card) {
+            if let Err(error) = vbus.set_attribute(&one.name, POLL, &poll.to_string()) {
+                warn!("virtual bus: {error}");
+            }
+        }
     }
 
     /// Carries out a change of the bus that the machine takes whole.

@@ -139,3 +139,66 @@ fn a_stream_has_whole_frames_and_loses_none() {
     let valid = u32::try_from(layout::VBUS_ETHERNET_VALID).unwrap();
     assert_eq!(guest.received(), [(frame(7), valid)]);
 }
+
+/// A vCPU moves one frame or a few, and leaves a stream to the bridge's thread.
+#[test]
+fn a_vcpu_does_a_little_at_once() {
+    let (mut guest, host) = guest(cap::CHAIN);
+    assert!(guest.bridge.rare().is_some());
+    let came = || {
+        let read = || rustix::io::read(&host, &mut [0; 4096][..]);
+        std::iter::from_fn(|| read().ok()).count()
+    };
+    guest.send(&[(&[7; 60][..], 0)]);
+    let kicked = guest.bridge.kicked(1);
+    assert_eq!((came(), kicked.stream), (1, false));
+    guest.work(kicked.left);
+    for _ in 0..10 {
+        guest.send(&[(&[7; 60][..], 0)]);
+    }
+    let kicked = guest.bridge.kicked(1);
+    assert_eq!((came(), kicked.stream), (4, true));
+    assert!(kicked.left != 0, "six wait");
+    guest.work(kicked.left);
+    assert_eq!(came(), 6);
+    // A long segment is many frames.
+    while guest.tx.as_mut().unwrap().north.take().unwrap().is_some() {}
+    guest.send(&[(&[7; 60][..], 0)]);
+    assert!(!guest.bridge.kicked(1).stream);
+    guest.send(&[
+        (&[7; 4096][..], layout::VBUS_ETHERNET_MORE),
+        (&[7; 4000], 0),
+    ]);
+    assert!(guest.bridge.kicked(1).stream);
+    assert_eq!(came(), 2);
+}
+
+#[test]
+fn its_thread_does_all_the_work_if_no_vcpu_may() {
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let link = Link::stream(ours.into(), 1500).unwrap();
+    let bridge = Bridge::wire(Wire::new(link, MAC)).unwrap();
+    let bridge = bridge.without_kicker_work();
+    assert!(bridge.rare().is_none() && bridge.attributes().len() == 1);
+}
+
+/// A card that is to look for no time is done at once; one that is not told looks for an answer.
+#[test]
+fn a_card_looks_as_long_as_it_is_told() {
+    for (poll, looks) in [(None, true), (Some(0), false), (Some(10_000), true)] {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let link = Link::stream(ours.into(), 1500).unwrap();
+        let bridge = Bridge::wire(Wire::new(link, MAC)).unwrap();
+        let attributes = bridge.attributes();
+        let shown: Vec<_> = attributes.iter().map(|a| (a.name(), a.get())).collect();
+        assert_eq!(shown, [("poll-us", 60), ("kick-us", 20)]);
+        let mut guest = Guest::new(bridge);
+        guest.up(cap::CHAIN.into());
+        // While it works.
+        if let Some(poll) = poll {
+            attributes[0].set(poll);
+        }
+        guest.send(&[(&[7; 60][..], 0)]);
+        assert_eq!(guest.bridge.serve(false, 1) != 0, looks, "{poll:?}");
+    }
+}

@@ -341,6 +341,27 @@ fn arguments_decide() {
             [own, 1 << 30, number(libc::SIGURG), 0, 0, 0],
             Fate::Made,
         ),
+        // One that does work of cards has only open files, too.
+        ("vcpu", libc::SYS_writev, [at, 0, 0, 0, 0, 0], Fate::Died),
+        (
+            "vcpu-cards",
+            libc::SYS_writev,
+            [at, 0, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        ("vcpu-cards", libc::SYS_connect, [0; 6], Fate::Died),
+        (
+            "vcpu-cards",
+            libc::SYS_socket,
+            [1, 1, 0, 0, 0, 0],
+            Fate::Died,
+        ),
+        (
+            "vcpu-cards",
+            libc::SYS_tgkill,
+            [1 << 30, 1 << 30, number(libc::SIGURG), 0, 0, 0],
+            Fate::Died,
+        ),
         (
             "alarms",
             libc::SYS_tgkill,

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// See [`Figures::notifications`].
     pub notifications: AtomicU64,
+    /// See [`Figures::by_vcpu`].
+    pub by_vcpu: AtomicU64,
     /// See [`Figures::wakeups`].
     pub wakeups: AtomicU64,
     /// See [`Figures::requests`].
@@ -34,6 +36,9 @@ pub struct Counters {
 pub struct Figures {
     /// Times that the device looked at a queue because of the driver's notification.
     pub notifications: u64,
+    /// Those of them for which the vCPU did the work.
+    #[serde(default)]
+    pub by_vcpu: u64,
     /// Times that it looked because of something on the host.
     pub wakeups: u64,
     /// Chains of buffers returned to the driver.
@@ -69,6 +74,7 @@ impl Counters {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {
             notifications: value(&self.notifications),
+            by_vcpu: value(&self.by_vcpu),
             wakeups: value(&self.wakeups),
             requests: value(&self.requests),
             buffers: value(&self.buffers),

@@ -45,6 +45,7 @@ mod reactor;
 #[expect(unsafe_code, reason = "maps memory that the guest can read")]
 mod register_page;
 pub mod rng;
+mod setting;
 #[cfg(test)]
 mod test_guest;
 pub mod vsock;
@@ -55,9 +56,10 @@ pub use buffers::Buffers;
 pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
 pub use message::{Message, NoMessage};
-pub use own::{Machine, Model, OwnDevice, refused};
+pub use own::{Kicked, Machine, Model, OwnDevice, refused};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};
 pub use register_page::{Area, Page};
+pub use setting::Setting;
 
 /// Device types (virtio 1.2, section 5).
 pub mod kind {

@@ -2,7 +2,7 @@
 //! Devices with registers of their own, which are not virtio's.
 
 use super::counters::Counters;
-use super::{Device, Line, Memory, Page, Waker};
+use super::{Device, Line, Memory, Page, Setting, Waker};
 use paravane_confine::Files;
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,18 @@ impl fmt::Debug for Machine {
     }
 }
 
+/// What a round of [`OwnDevice::kicked`] was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kicked {
+    /// As the result of [`OwnDevice::serve`], for the device's own thread.
+    pub left: u32,
+    /// There is so much to do that the device's own thread is better at it.
+    pub stream: bool,
+}
+
 /// A device that is not virtio's. All methods are called on the device's own thread, but for
-/// [`start`](OwnDevice::start) and [`attach`](OwnDevice::attach), which are called before.
+/// [`start`](OwnDevice::start) and [`attach`](OwnDevice::attach), which are called before, and for
+/// [`kicked`](OwnDevice::kicked).
 pub trait OwnDevice: Send + fmt::Debug {
     /// `VMI_DEVICE_*`: what a driver must know.
     fn kind(&self) -> u32;
@@ -37,6 +47,11 @@ pub trait OwnDevice: Send + fmt::Debug {
     /// The files that the device still opens while the guest runs.
     fn files(&self) -> Files {
         Files::none()
+    }
+
+    /// Attributes that its user may set at any time.
+    fn attributes(&self) -> Vec<Setting> {
+        Vec::new()
     }
 
     /// How many numbers its driver notifies it by, from 0: at most 31.
@@ -63,6 +78,21 @@ pub trait OwnDevice: Send + fmt::Debug {
     /// number. Returns such bits if it wants to be called again at once. May be called without
     /// reason.
     fn serve(&mut self, host: bool, notified: u32) -> u32;
+
+    /// Whether the thread of a vCPU may call [`kicked`](OwnDevice::kicked), where the back end
+    /// allows it: how long after the last notification one must come at least, to be rare.
+    fn rare(&self) -> Option<Setting> {
+        None
+    }
+
+    /// As [`serve`](OwnDevice::serve) for these notifications alone, a little of it: on the thread
+    /// of the vCPU that notifies, while the device's own thread sleeps.
+    fn kicked(&mut self, notified: u32) -> Kicked {
+        Kicked {
+            left: self.serve(false, notified),
+            stream: false,
+        }
+    }
 }
 
 /// What a call of the VMI returns for one of its errors.
@@ -93,6 +123,14 @@ impl Model {
         match self {
             Model::Virtio(device) => device.name(),
             Model::Own(device) => device.name(),
+        }
+    }
+
+    /// The attributes that its user may set at any time.
+    pub fn attributes(&self) -> Vec<Setting> {
+        match self {
+            Model::Virtio(_) => Vec::new(),
+            Model::Own(device) => device.attributes(),
         }
     }
 }

@@ -6,8 +6,8 @@ use paravane_confine::Files;
 use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{Action, Registers, show_config};
 use paravane_devices::{
-    Broken, Device, Driver, Ending, Interrupt, Line, Machine, Memory, Model, OwnDevice, Page,
-    refused,
+    Broken, Device, Driver, Ending, Interrupt, Kicked, Line, Machine, Memory, Model, OwnDevice,
+    Page, refused,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -72,6 +72,18 @@ impl Work {
                 work.driver.as_mut().map_or(0, Driver::end_round)
             }
             Work::Own(device) => device.serve(host, queues),
+        }
+    }
+
+    /// A little of [`serve`](Work::serve), on the thread of the vCPU that notifies. Only
+    /// devices come here of which [`OwnDevice::rare`] says so.
+    pub fn kicked(&mut self, queues: u32) -> Kicked {
+        match self {
+            Work::Virtio(_) => Kicked {
+                left: queues,
+                stream: true,
+            },
+            Work::Own(device) => device.kicked(queues),
         }
     }
 

@@ -26,6 +26,7 @@ pub use executable::{Executable, ExecutableError};
 pub use kernel_file::{Bytes, Format, KernelFile};
 pub use layer::Layer;
 pub use output::{End, Output};
+pub use process::device_list::DeviceFigures;
 
 use paravane_user_io::signals::Signals;
 use paravane_user_io::worker::Limit;

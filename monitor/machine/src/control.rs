@@ -63,6 +63,13 @@ pub enum Request {
     },
     /// The machine's figures: a file with [`crate::stats::Stats`] in JSON.
     Stat,
+    /// Sets an attribute of the machine's cards on a virtual bus.
+    Card {
+        /// Its name.
+        attribute: String,
+        /// Microseconds.
+        value: u32,
+    },
     /// Where its code is: a file with [`crate::layout::Layout`] in JSON.
     Layout,
     /// The kernel's file, for its symbols. The monitor reads it too, so who asks must not move its

@@ -23,4 +23,7 @@ mod vm;
 
 #[cfg(feature = "test-hooks")]
 pub use planted::plant_layer;
-pub use run::{Background, Choice, RUNNING, check_volumes, disk, net, outcome, root, run, volume};
+pub use run::{
+    Background, Choice, RUNNING, card_attributes, check_card, check_volumes, disk, net, outcome,
+    root, run, volume,
+};

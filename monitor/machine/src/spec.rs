@@ -43,6 +43,9 @@ pub struct Spec {
     pub disks: Vec<Disk>,
     /// The network of the machine.
     pub net: Net,
+    /// Attributes of its cards on a virtual bus.
+    #[serde(default)]
+    pub card: CardAttributes,
     /// The bus of this user's vbusd of which the machine has all devices.
     #[serde(default)]
     pub bus: Option<String>,
@@ -108,6 +111,15 @@ impl Spec {
             .or_else(|| (!self.consoles.is_empty()).then_some("--console"))
     }
 
+    /// Whether the machine may have a card on a virtual bus.
+    pub fn has_card_on_bus(&self) -> bool {
+        let net = matches!(
+            self.net,
+            Net::Venet(_) | Net::VenetTap(_) | Net::VenetPasst(_) | Net::Bus { .. }
+        );
+        net || self.bus.is_some()
+    }
+
     /// Whether a heuristic is on.
     pub fn uses(&self, heuristic: Heuristic) -> bool {
         !self.without.contains(&heuristic)
@@ -130,6 +142,8 @@ pub enum Heuristic {
     TxDelay,
     /// A card of a virtual bus looks for what comes next before it sleeps
     CardLooks,
+    /// On KVM, a vCPU that notifies a card of a virtual bus rarely does the card's work itself
+    KickerWork,
     /// The host uses large pages for the guest's memory
     LargePages,
     /// The guest's kernel hears what faults, flushes and traps take
@@ -293,6 +307,31 @@ pub struct Reach {
     /// Link-local addresses, such as a cloud's metadata service.
     #[serde(default)]
     pub link_local: bool,
+}
+
+/// What attributes of cards on a virtual bus are set to, in microseconds; `None`: as at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct CardAttributes {
+    /// How long a card looks for work by itself before it wants a notification again.
+    pub poll_us: Option<u32>,
+    /// How long after the last notification one comes at least, for a vCPU to do the work.
+    pub kick_us: Option<u32>,
+}
+
+impl CardAttributes {
+    /// Their names.
+    pub const POLL: &'static str = "poll-us";
+    /// See [`CardAttributes::kick_us`].
+    pub const KICK: &'static str = "kick-us";
+
+    /// Those that are set.
+    pub fn each(self) -> Vec<(&'static str, u32)> {
+        let all = [(Self::POLL, self.poll_us), (Self::KICK, self.kick_us)];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
 }
 
 /// The network that the guest's card is connected to.

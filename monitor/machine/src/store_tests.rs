@@ -2,7 +2,7 @@
 //! Machines in a folder of their own.
 
 use super::*;
-use crate::spec::{Heuristic, Init, Net, RomLayer, Word};
+use crate::spec::{CardAttributes, Heuristic, Init, Net, RomLayer, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -26,6 +26,10 @@ fn spec() -> Spec {
         init: Init::Auto,
         disks: Vec::new(),
         net: Net::None,
+        card: CardAttributes {
+            poll_us: Some(0),
+            kick_us: None,
+        },
         bus: None,
         publish: Vec::new(),
         metrics: None,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine of either back end, as the rest of the run sees it.
 
-use paravane_devices::counters::Figures;
+use paravane_hypervisor::DeviceFigures;
 use paravane_hypervisor::process::VcpuFigures;
 use paravane_hypervisor::process::debug::Debug;
 use paravane_hypervisor::{Output, kvm, process};
@@ -131,11 +131,19 @@ impl Observer {
         }
     }
 
-    /// The devices' names and what they have counted, in the guest's order.
-    pub fn devices(&self) -> Vec<(String, Figures)> {
+    /// The devices and what they have counted, in the guest's order.
+    pub fn devices(&self) -> Vec<DeviceFigures> {
         match self {
             Observer::Process(observer) => observer.devices(),
             Observer::Kvm(observer) => observer.devices(),
+        }
+    }
+
+    /// Sets an attribute of all devices that have it. Returns how many these are.
+    pub fn set(&self, attribute: &str, microseconds: u32) -> usize {
+        match self {
+            Observer::Process(observer) => observer.set(attribute, microseconds),
+            Observer::Kvm(observer) => observer.set(attribute, microseconds),
         }
     }
 }

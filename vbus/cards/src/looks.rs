@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_micros(50);
 /// Times in a row that it did.
 const DENSE: u32 = 3;
 /// Most frames of a round that is a part of a round trip, and not of a stream: [`weight`].
-const FEW: u32 = 2;
+pub const FEW: u32 = 2;
 /// Such rounds in a row before the guest's vCPU is to look, too: a stream has better uses for its
 /// CPU.
 const TRIPS: u32 = 32;
@@ -70,6 +70,8 @@ pub struct Looker {
     yields: bool,
     /// Rounds in a row that passed on few frames.
     few: u32,
+    /// The last round that passed on frames did not pass on few.
+    streams: bool,
     counts: Arc<Counts>,
 }
 
@@ -81,6 +83,7 @@ impl Default for Looker {
             way: Way::default(),
             yields: false,
             few: 0,
+            streams: false,
             counts: Arc::default(),
         }
     }
@@ -107,8 +110,14 @@ impl Looker {
     /// There is another guest, maybe.
     pub fn forget(&mut self) {
         self.looks = Looks::default();
-        self.few = 0;
+        (self.few, self.streams) = (0, false);
         self.tell(false);
+    }
+
+    /// Whether the last frames were a part of a stream.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.streams
     }
 
     /// Where it counts its looks.
@@ -138,10 +147,11 @@ impl Looker {
             self.counts.looked();
         }
         if taken.max(given) > FEW {
-            self.few = 0;
+            (self.few, self.streams) = (0, true);
             self.tell(false);
         } else if taken.max(given) > 0 {
             self.few = self.few.saturating_add(1);
+            self.streams = false;
         }
         if taken > 0 {
             self.looks.sent(Instant::now);

@@ -333,6 +333,10 @@ impl Device for Wire {
         looker.again(|| arm(link.as_ref(), waker.as_ref(), armed, EventFlags::empty()))
     }
 
+    fn streams(&self) -> bool {
+        self.looker.streams()
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         if self.link.is_none() {
             return false;

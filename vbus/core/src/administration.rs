@@ -46,9 +46,21 @@ pub(crate) struct DeviceEntry {
 
 /// Name of the attribute with [`DeviceEntry::poll`], which every device has.
 pub(crate) const POLL: &str = "poll-us";
-/// Its value at first, and the largest.
+/// Its value at first.
 const POLL_FIRST: Duration = Duration::from_micros(20);
-const POLL_MOST: u64 = 10_000;
+
+/// Reads an attribute that is a short time.
+///
+/// # Errors
+/// It is no number of microseconds, or too many.
+pub fn microseconds(attribute: &str, value: &str) -> Result<u32, Error> {
+    let most = limits::MICROSECONDS;
+    let number = value.parse().ok().filter(|&number| number <= most);
+    number.ok_or_else(|| {
+        let text = format!("{value:.40?} is no value of {attribute}: 0 to {most} are");
+        Error::new(Kind::Invalid, text)
+    })
+}
 
 impl DeviceEntry {
     fn set(&mut self, attribute: &str, value: &str) -> Result<(), Error> {
@@ -58,12 +70,7 @@ impl DeviceEntry {
         if attribute != POLL {
             return self.device.set(attribute, value);
         }
-        let number = value.parse().ok().filter(|&number| number <= POLL_MOST);
-        let number = number.ok_or_else(|| {
-            let text = format!("{value:.40?} is no value of {POLL}: 0 to {POLL_MOST} are");
-            Error::new(Kind::Invalid, text)
-        })?;
-        self.poll = Duration::from_micros(number);
+        self.poll = Duration::from_micros(microseconds(attribute, value)?.into());
         self.device.set_poll(self.poll);
         Ok(())
     }

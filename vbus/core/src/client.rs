@@ -310,6 +310,12 @@ impl Vbus {
         !self.turns.is_empty()
     }
 
+    /// Whether the last work of a device was a part of a stream.
+    #[must_use]
+    pub fn streams(&self) -> bool {
+        self.devices.values().any(|entry| entry.device.streams())
+    }
+
     /// Works once for some connections that have work, or had some a moment ago (`poll-us`), at
     /// most `budget` packets each: for the one that has waited longest, and then by priority.
     /// Returns the connections that were reset since their clients broke the protocol.

@@ -185,6 +185,13 @@ pub trait Device: Send {
         true
     }
 
+    /// Whether its last work was a part of a stream, which is better done by a thread of the
+    /// device's own than by the one that notifies.
+    #[must_use]
+    fn streams(&self) -> bool {
+        false
+    }
+
     /// The device waits for a notification of the client. True: there is work for which none will
     /// come.
     #[must_use]

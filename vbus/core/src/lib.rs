@@ -35,7 +35,7 @@ mod offsets;
 mod turns;
 
 pub use access::{Access, Credentials};
-pub use administration::{BusInfo, DeviceInfo, Vbus};
+pub use administration::{BusInfo, DeviceInfo, Vbus, microseconds};
 pub use client::{Interface, MemberId};
 pub use configuration::{BusConfiguration, Configuration, DeviceConfiguration};
 pub use content::{Content, Culprit, Parts};
@@ -72,6 +72,9 @@ pub mod limits {
     pub const NAME: usize = 32;
     /// Priorities of a connection: 0 to one less.
     pub const PRIORITIES: usize = crate::turns::PRIORITIES;
+    /// Microseconds that a device looks for work by itself, and that a machine's cards take for
+    /// soon.
+    pub const MICROSECONDS: u32 = 10_000;
     /// Bytes of an attribute's value.
     pub const VALUE: usize = 128;
     /// Bytes of the argument and of the result of a call.

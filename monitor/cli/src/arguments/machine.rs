@@ -144,6 +144,14 @@ pub struct MachineOptions {
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 
+    /// Set an attribute of the machine's cards on a virtual bus, 0 to 10000 microseconds. A card
+    /// that has worked looks for more by itself for poll-us before it wants a notification again
+    /// [default: 60; on a bus of vbusd 30]. On KVM, a vCPU whose notification comes at least
+    /// kick-us after the last one does the work itself [default: 20; not on the stack] (may be
+    /// repeated)
+    #[arg(long, value_name = "poll-us=N|kick-us=N")]
+    pub card: Vec<String>,
+
     /// Take all devices of a bus of vbusd, cards and disks, as they come and go
     #[arg(long, value_name = "NAME", value_parser = super::vbus::name)]
     pub bus: Option<Name>,
@@ -293,6 +301,16 @@ pub struct Stat {
     /// Print the figures every second until the machine ends
     #[arg(long, short)]
     pub watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Card {
+    /// The machine's name
+    pub name: String,
+
+    /// Attributes to set in all its cards, 0 to 10000, as with `run --card`
+    #[arg(value_name = "poll-us=N|kick-us=N")]
+    pub attributes: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -18,8 +18,8 @@ pub use bench::{
 pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
-    Attach, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run, Stat,
-    Stats, Stop,
+    Attach, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run,
+    Stat, Stats, Stop,
 };
 pub use profile::Profile;
 pub use tools::{
@@ -84,6 +84,8 @@ pub enum Command {
     /// Print how often the kernel of a machine of `run --stats` has called its layer, and how many
     /// cycles the calls took
     Stats(Stats),
+    /// Print the attributes of a running machine's cards on a virtual bus, and set some
+    Card(Card),
     /// Sample a running machine, and print where the time of its vCPUs goes: guest programs, guest
     /// kernel and layer by function, host kernel, waiting
     Profile(Profile),

@@ -4,6 +4,7 @@
 mod attach;
 mod bench;
 mod boot;
+mod card;
 mod conformance;
 mod conformance_report;
 mod copy;
@@ -66,6 +67,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Card(args) => card::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),

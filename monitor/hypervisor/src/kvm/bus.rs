@@ -4,13 +4,16 @@
 //!
 //! A notification (QueueNotify) rings an event counter inside the host's kernel and reaches the
 //! device's thread, so it comes here only if the number is no queue's. An acknowledgement clears
-//! bits of the page. Any other store waits for the device's thread, and so does a command.
+//! bits of the page. Any other store waits for the device's thread, and so does a command. A
+//! notification by a port comes here only if the device may do its work on the vCPU's thread
+//! ([`Kicks`]).
 
-use super::layout::DEVICES;
+use super::kicks::Kicks;
+use super::layout::{DEVICES, DOORBELL_SIZE, doorbell};
 use paravane_devices::mmio::{INTERRUPT_STATUS, PAGE};
 use paravane_devices::{Page, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -62,12 +65,16 @@ pub struct Port {
     done: Condvar,
     /// One vCPU at a time.
     turn: Mutex<()>,
+    /// The device's work, if vCPUs may do it. The thread owns it, which ends before this.
+    kicks: OnceLock<Weak<Kicks>>,
 }
 
 /// Something happened on the host.
 pub const HOST: u32 = 1;
 /// A vCPU waits for a request.
 pub const REQUEST: u32 = 2;
+/// A vCPU has left some of the work that it has begun.
+pub const LEFT: u32 = 4;
 
 impl Port {
     /// Without anything to do.
@@ -80,6 +87,7 @@ impl Port {
             exchange: Mutex::default(),
             done: Condvar::new(),
             turn: Mutex::new(()),
+            kicks: OnceLock::new(),
         }
     }
 
@@ -90,7 +98,14 @@ impl Port {
         let _ = self.bell.write(1);
     }
 
-    /// Why the thread was woken: [`HOST`], [`REQUEST`]. The caller has read the bell before.
+    /// vCPUs may do this work.
+    pub fn share(&self, kicks: &Arc<Kicks>) {
+        // A device is started once.
+        let _ = self.kicks.set(Arc::downgrade(kicks));
+    }
+
+    /// Why the thread was woken: [`HOST`], [`REQUEST`], [`LEFT`]. The caller has read the bell
+    /// before.
     pub fn take(&self) -> u32 {
         self.reasons.swap(0, Ordering::SeqCst)
     }
@@ -129,11 +144,11 @@ impl Port {
 
 /// All devices, by their numbers.
 #[derive(Debug, Default)]
-pub struct Bus(Vec<std::sync::Arc<Port>>);
+pub struct Bus(Vec<Arc<Port>>);
 
 impl Bus {
     /// These devices, in the order of their pages.
-    pub fn new(ports: Vec<std::sync::Arc<Port>>) -> Self {
+    pub fn new(ports: Vec<Arc<Port>>) -> Self {
         Bus(ports)
     }
 
@@ -179,6 +194,25 @@ impl Bus {
         }
     }
 
+    /// A notification by a port. False: it is the port of no device.
+    pub fn kick(&self, port: u16, bytes: &[u8]) -> bool {
+        let Some(offset) = port.checked_sub(doorbell(0)) else {
+            return false;
+        };
+        let size = u16::from(DOORBELL_SIZE);
+        let Some(device) = self.0.get(usize::from(offset / size)) else {
+            return false;
+        };
+        // As KVM does it for others: one word at the first port, and nothing else.
+        if let (0, &[a, b, c, d]) = (offset % size, bytes) {
+            let kicks = device.kicks.get().and_then(Weak::upgrade);
+            if let Some(kicks) = kicks {
+                kicks.kick(u32::from_le_bytes([a, b, c, d]));
+            }
+        }
+        true
+    }
+
     fn find(&self, address: u64) -> Option<(&Port, u64)> {
         let (size, offset) = (PAGE as u64, address.checked_sub(DEVICES)?);
         let port = self.0.get(usize::try_from(offset / size).ok()?)?;
@@ -196,7 +230,6 @@ mod tests {
     use super::*;
     use paravane_devices::Area;
     use proptest::prelude::*;
-    use std::sync::Arc;
     use vmm_sys_util::eventfd::EFD_NONBLOCK;
 
     fn bus() -> (Bus, Arc<Port>, Page) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine's devices: a thread for each, which sleeps on event counters. KVM rings those of the
 //! queues when the guest notifies, and gives the guest an interrupt when the device's line rings.
+//! Some devices let a vCPU that notifies by a port do a little of the work itself ([`Kicks`]).
 
 use super::bus::{HOST, Port, QUEUE_NOTIFY, REQUEST, Request};
 use super::core::Core;
+use super::kicks::Kicks;
 use super::layout::{DEVICE_PIN, DEVICES, MAX_DEVICES, doorbell};
 use crate::device_work::{Transport, Work};
 use anyhow::{Context, bail};
@@ -13,7 +15,9 @@ use paravane_devices::counters::{Counters, count};
 use paravane_devices::mmio::{
     INTERRUPT_CONFIG, INTERRUPT_STATUS, INTERRUPT_USED, PAGE, show_config,
 };
-use paravane_devices::{Area, Ending, Interrupt, Line, Message, Model, NoMessage, Page, Wake};
+use paravane_devices::{
+    Area, Ending, Interrupt, Line, Message, Model, NoMessage, Page, Setting, Wake,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -68,6 +72,8 @@ struct Prepared {
     /// One for each queue.
     queues: Vec<EventFd>,
     line: EventFd,
+    /// See [`OwnDevice::rare`](paravane_devices::OwnDevice::rare).
+    rare: Option<Setting>,
 }
 
 impl Devices {
@@ -96,8 +102,13 @@ impl Devices {
             if queues > MAX_QUEUES {
                 bail!("{} has {queues} queues", device.name());
             }
+            let rare = match &device {
+                Model::Virtio(_) => None,
+                Model::Own(device) => device.rare(),
+            };
             prepared.push(Prepared {
                 device,
+                rare,
                 port: Arc::new(Port::new(page.clone(), counter()?, bridge)),
                 page,
                 queues: (0..queues).map(|_| counter()).collect::<Result<_, _>>()?,
@@ -122,6 +133,11 @@ impl Devices {
         found.fold(0, |all, (number, _)| all | 1 << number)
     }
 
+    /// Whether a vCPU may do work of one of them.
+    pub fn any_rare(&self) -> bool {
+        self.all.iter().any(|one| one.rare.is_some())
+    }
+
     /// What vCPUs reach of the devices.
     pub fn ports(&self) -> Vec<Arc<Port>> {
         self.all.iter().map(|one| Arc::clone(&one.port)).collect()
@@ -139,7 +155,8 @@ impl Devices {
             for (queue, bell) in (0u32..).zip(&one.queues) {
                 let connect = |at| machine.register_ioevent(bell, at, queue);
                 connect(&notify).context("cannot connect a queue")?;
-                if matches!(one.device, Model::Own(_)) {
+                // Where the vCPU may do the work, its thread gets the notification.
+                if matches!(one.device, Model::Own(_)) && one.rare.is_none() {
                     connect(&bell_port).context("cannot connect a doorbell")?;
                 }
             }
@@ -164,6 +181,7 @@ impl Devices {
                 page,
                 queues,
                 line,
+                rare,
             } = one;
             let wake = Arc::new(Bell {
                 port: Arc::clone(&port),
@@ -177,7 +195,7 @@ impl Devices {
             };
             started.with_context(|| format!("cannot start the device {name}"))?;
             let counters = Arc::new(Counters::default());
-            core.devices.add(&name, &counters);
+            core.devices.add(&name, device.attributes(), &counters);
             let transport = Transport {
                 memory: Arc::clone(&memory),
                 page: page.clone(),
@@ -187,15 +205,16 @@ impl Devices {
                     line,
                     counters: Arc::clone(&counters),
                 }),
-                counters,
+                counters: Arc::clone(&counters),
                 ending: core.end.ending.clone(),
             };
             let work = Work::new(device, transport).with_context(|| format!("device {name}"))?;
+            let kicks = Arc::new(Kicks::new(&port, queues, work, rare, &counters));
+            port.share(&kicks);
             threads.push(Thread {
                 core: Arc::clone(core),
                 port,
-                queues,
-                work,
+                kicks,
             });
         }
         Ok(threads)
@@ -289,42 +308,43 @@ impl Interrupt for Pin {
 pub struct Thread {
     core: Arc<Core>,
     port: Arc<Port>,
-    queues: Vec<EventFd>,
-    work: Work,
+    kicks: Arc<Kicks>,
 }
 
 impl Thread {
     /// The device's name.
     pub fn name(&self) -> String {
-        self.work.name()
+        self.kicks.work().name()
     }
 
     /// The files that the device still opens.
     pub fn files(&self) -> Files {
-        self.work.files()
+        self.kicks.work().files()
     }
 
     /// Works until the machine is stopped.
-    pub fn run(mut self) {
+    pub fn run(self) {
         let mut left = 0;
         while !self.core.stopping() {
             let queues = left | self.wait(left != 0);
             let reasons = self.port.take();
+            let mut work = self.kicks.work();
             if reasons & REQUEST != 0 {
-                self.serve_request();
+                self.serve_request(&mut work);
             }
-            left = self.work.serve(reasons & HOST != 0, queues);
+            let queues = queues | self.kicks.left();
+            left = work.serve(reasons & HOST != 0, queues);
         }
     }
 
     /// Carries out what a vCPU waits for.
-    fn serve_request(&mut self) {
+    fn serve_request(&self, work: &mut Work) {
         let answer = match self.port.asked() {
             Some(Request::Store(store)) => {
-                self.work.write(store.offset, store.width, store.value);
+                work.write(store.offset, store.width, store.value);
                 0
             }
-            Some(Request::Command(address)) => self.work.command(address),
+            Some(Request::Command(address)) => work.command(address),
             None => return,
         };
         self.port.answer(answer);
@@ -332,13 +352,16 @@ impl Thread {
 
     /// Waits until a counter has rung, unless `busy`. Returns the queues that were notified.
     fn wait(&self, busy: bool) -> u32 {
-        let all = self.queues.iter().chain([&self.port.bell]);
+        let queues = &self.kicks.queues;
+        let all = queues.iter().chain([&self.port.bell]);
         let mut files: Vec<_> = all
             .clone()
             .map(|bell| PollFd::from_borrowed_fd(borrowed(bell), PollFlags::IN))
             .collect();
+        self.kicks.set_sleeps(!busy);
         // A signal ends the wait as well; nothing has rung then.
         let _ = poll(&mut files, busy.then_some(&NOW));
+        self.kicks.set_sleeps(false);
         let mut rung = 0;
         for ((bit, bell), file) in all.enumerate().zip(&files) {
             if file.revents().contains(PollFlags::IN) && bell.read().is_ok() {
@@ -346,8 +369,8 @@ impl Thread {
             }
         }
         // The last one is the bell of the port, which no bit of a queue stands for.
-        let queues = (1u64 << self.queues.len()) - 1;
-        u32::try_from(rung & queues).unwrap_or(0)
+        let all_queues = (1u64 << queues.len()) - 1;
+        u32::try_from(rung & all_queues).unwrap_or(0)
     }
 }
 

@@ -23,6 +23,9 @@ mod doorbell_tests;
 mod guest_tests;
 mod host;
 mod ioapic;
+mod kicks;
+#[cfg(test)]
+mod kicks_tests;
 mod layout;
 mod load;
 mod ports;

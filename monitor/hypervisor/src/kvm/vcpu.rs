@@ -77,6 +77,7 @@ fn call_bus(core: &Core, vcpu: &VcpuFd) -> Next {
 
 fn serve(core: &Core, exit: VcpuExit<'_>) -> Next {
     match exit {
+        VcpuExit::IoOut(port, bytes) if core.bus.kick(port, bytes) => Next::Go,
         VcpuExit::IoOut(port, bytes) => match core.ports.write(port, bytes) {
             Some(end) => Next::End(end),
             None => Next::Go,

@@ -13,6 +13,7 @@ use super::ports::Ports;
 use super::{cpuid, host, registers, vcpu};
 use crate::output::Output;
 use crate::output_queue::Outputs;
+use crate::process::device_list::DeviceFigures;
 use crate::process::ram::Ram;
 use anyhow::Context;
 use kvm_bindings::{
@@ -21,7 +22,6 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
 use paravane_confine::{self as confine, Files};
-use paravane_devices::counters::Figures;
 use paravane_devices::mmio::PAGE;
 use paravane_devices::{Area, Model, Reactor};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -138,6 +138,12 @@ impl Vm {
     fn start_threads(&mut self, vcpus: Vec<VcpuFd>, devices: Devices) -> anyhow::Result<()> {
         catch_kicks().context("cannot handle signals")?;
         let ports = devices.ports();
+        // A vCPU that may do work of a device needs what that needs of the host.
+        let policy = if devices.any_rare() {
+            "vcpu-cards"
+        } else {
+            "vcpu"
+        };
         let threads = devices.into_threads(&self.core)?;
         if !threads.is_empty() {
             self.spawn("device-files", "device-files", Files::none(), move |core| {
@@ -151,7 +157,7 @@ impl Vm {
         }
         for (number, vcpu) in vcpus.into_iter().enumerate() {
             let name = format!("vcpu-{number}");
-            self.spawn(&name, "vcpu", Files::none(), move |core| {
+            self.spawn(&name, policy, Files::none(), move |core| {
                 vcpu::run(core, number, vcpu);
             })?;
         }
@@ -289,9 +295,14 @@ impl Observer {
             .collect()
     }
 
-    /// The devices' names and what they have counted, in the guest's order.
-    pub fn devices(&self) -> Vec<(String, Figures)> {
+    /// The devices and what they have counted, in the guest's order.
+    pub fn devices(&self) -> Vec<DeviceFigures> {
         self.core.devices.figures()
+    }
+
+    /// Sets an attribute of all devices that have it. Returns how many these are.
+    pub fn set(&self, attribute: &str, microseconds: u32) -> usize {
+        self.core.devices.set(attribute, microseconds)
     }
 }
 

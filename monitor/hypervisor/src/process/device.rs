@@ -163,7 +163,7 @@ impl Devices {
             started.with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
             let counters = Arc::new(Counters::default());
-            core.devices.add(&name, &counters);
+            core.devices.add(&name, device.attributes(), &counters);
             let line = Arc::new(VcpuLine {
                 core: Arc::clone(core),
                 number,

@@ -2,8 +2,8 @@
 //! Read access to a machine's statistics for other threads.
 
 use super::core::Core;
+use super::device_list::DeviceFigures;
 use super::vcpu_counters::{self, Vcpu};
-use paravane_devices::counters::Figures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,8 +54,13 @@ impl Observer {
         vcpu_counters::each(&self.core.shared, self.core.vcpus)
     }
 
-    /// The devices' names and what they have counted, in the guest's order.
-    pub fn devices(&self) -> Vec<(String, Figures)> {
+    /// The devices and what they have counted, in the guest's order.
+    pub fn devices(&self) -> Vec<DeviceFigures> {
         self.core.devices.figures()
+    }
+
+    /// Sets an attribute of all devices that have it. Returns how many these are.
+    pub fn set(&self, attribute: &str, microseconds: u32) -> usize {
+        self.core.devices.set(attribute, microseconds)
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a machine takes from the buses of this user's vbusd.
 
+use super::card;
+use crate::spec::Spec;
 use anyhow::{Context, bail};
 use paravane_bridge::{Bridge, Far, FarDisk, Watch};
 use paravane_devices::Model;
@@ -21,9 +23,9 @@ pub fn place(word: &str) -> Option<(&str, &str)> {
 }
 
 /// A card on a bus.
-pub fn card(bus: &str, device: &str) -> anyhow::Result<Model> {
+pub fn card(bus: &str, device: &str, spec: &Spec) -> anyhow::Result<Model> {
     let card = Far::join(&socket()?, bus, device)?;
-    Ok(Model::Own(Box::new(Bridge::far(card)?)))
+    Ok(card::model(Bridge::far(card)?, spec))
 }
 
 /// A disk on a bus, at a [`place`].
@@ -36,7 +38,7 @@ pub fn disk(word: &str) -> anyhow::Result<Model> {
 }
 
 /// All devices of a bus.
-pub fn whole(bus: &str) -> anyhow::Result<Model> {
+pub fn whole(bus: &str, spec: &Spec) -> anyhow::Result<Model> {
     let watch = Watch::join(&socket()?, bus)?;
-    Ok(Model::Own(Box::new(Bridge::whole(watch)?)))
+    Ok(card::model(Bridge::whole(watch)?, spec))
 }

@@ -4,6 +4,7 @@
 
 mod background;
 mod bus;
+mod card;
 mod choice;
 mod crash;
 mod descriptors;
@@ -18,6 +19,7 @@ mod resources;
 mod superblock;
 
 pub use background::{Background, RUNNING};
+pub use card::{attributes as card_attributes, check as check_card};
 pub use choice::Choice;
 pub use finish::outcome;
 pub use network::net;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network of a machine.
 
-use super::bus;
+use super::{bus, card};
 use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
@@ -105,7 +105,7 @@ pub fn connect(
             return Ok(Connected::default());
         }
         Net::Bus { bus, device } => {
-            let card = bus::card(bus, device).context("--net")?;
+            let card = bus::card(bus, device, spec).context("--net")?;
             report.tell(&format!("device {device} of bus {bus}"), None);
             devices.push(card);
             return Ok(Connected::default());
@@ -141,7 +141,7 @@ pub fn connect(
             if !spec.uses(Heuristic::CardLooks) {
                 card.base.forbid_looks();
             }
-            devices.push(Model::Own(Box::new(Bridge::stack(card)?)));
+            devices.push(card::model(Bridge::stack(card)?, spec));
             return Ok(Connected {
                 network: Some(addresses(&config)),
                 _passt: kept,
@@ -187,7 +187,7 @@ fn on_bus(link: Link, mac: [u8; 6], spec: &Spec) -> anyhow::Result<Model> {
     if !spec.uses(Heuristic::CardLooks) {
         card.base.forbid_looks();
     }
-    Ok(Model::Own(Box::new(Bridge::wire(card)?)))
+    Ok(card::model(Bridge::wire(card)?, spec))
 }
 
 /// The card without the heuristics that are off.

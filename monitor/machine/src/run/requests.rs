@@ -2,6 +2,7 @@
 //! Serves requests on the control socket, in every state of the machine.
 
 use super::background::Background;
+use super::card;
 use super::drive::{Drive, Machine};
 use super::life::{Event, State};
 use crate::control::{Client, Request, Server, json_file};
@@ -57,6 +58,13 @@ impl Drive<'_> {
                 Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
                 Machine::Started(started) => {
                     give_json(client, &Stats::of(&started.vm.observer(), &started.choice));
+                }
+            },
+            Request::Card { attribute, value } => match &self.machine {
+                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
+                Machine::Started(started) => {
+                    let set = card::set(&started.vm.observer(), &attribute, value);
+                    client.answer(set.map_err(|error| format!("{error:#}")));
                 }
             },
             Request::Layout => match &self.machine {

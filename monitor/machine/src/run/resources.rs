@@ -104,7 +104,7 @@ impl Resources {
             resources._consoles.push(name);
         }
         if let Some(bus) = &spec.bus {
-            let devices_of_bus = bus::whole(bus);
+            let devices_of_bus = bus::whole(bus, spec);
             devices.push(devices_of_bus.with_context(|| format!("--bus {bus}"))?);
         }
         resources.connected = network::connect(spec, report, devices)?;

@@ -14,6 +14,7 @@ use crate::vm::Observer;
 use paravane_devices::counters::Figures;
 use paravane_hypervisor::process::VcpuFigures;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Figures of a machine at one moment, counted since its start. Those of the vCPUs are in memory
 /// that the guest can write, so a hostile guest can make them say anything.
@@ -42,6 +43,9 @@ pub struct Stats {
 pub struct Device {
     /// Its name in messages.
     pub name: String,
+    /// Its attributes, if it has some.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, u32>,
     /// What it has counted.
     #[serde(flatten)]
     pub figures: Figures,
@@ -59,7 +63,15 @@ impl Stats {
             processes: machine.processes(),
             vcpus: machine.vcpus(),
             devices: devices
-                .map(|(name, figures)| Device { name, figures })
+                .map(|device| Device {
+                    name: device.name,
+                    attributes: device
+                        .attributes
+                        .into_iter()
+                        .map(|(name, value)| (name.to_string(), value))
+                        .collect(),
+                    figures: device.figures,
+                })
                 .collect(),
         }
     }
@@ -184,7 +196,7 @@ const ROWS: [Row; 15] = [
 /// What devices count: the name, what it is, its value.
 type DeviceRow = (&'static str, &'static str, fn(&Figures) -> u64);
 
-const DEVICE_ROWS: [DeviceRow; 10] = [
+const DEVICE_ROWS: [DeviceRow; 11] = [
     ("requests", "chains of buffers given back", |f| f.requests),
     (
         "bytes_from_guest",
@@ -198,6 +210,11 @@ const DEVICE_ROWS: [DeviceRow; 10] = [
         "notifications",
         "wake-ups of the device by the driver",
         |f| f.notifications,
+    ),
+    (
+        "by_vcpu",
+        "notifications for which the vCPU did the work (KVM)",
+        |f| f.by_vcpu,
     ),
     ("wakeups", "wake-ups of the device by the host", |f| {
         f.wakeups

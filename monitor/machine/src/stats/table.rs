@@ -57,6 +57,9 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
         for (_, _, value) in DEVICE_ROWS {
             let _ = write!(out, "  {:>16}", value(&device.figures));
         }
+        for (name, value) in &device.attributes {
+            let _ = write!(out, "\n{:14}  {name}={value}", "");
+        }
         let earlier: Option<&Device> = before.and_then(|before| before.devices.get(number));
         if let Some(earlier) = earlier {
             let _ = write!(out, "\n{:14}", "  a second");

@@ -19,6 +19,7 @@ fn stats() -> Stats {
         vcpus: vec![vcpu(0), vcpu(1)],
         devices: vec![Device {
             name: "disk".to_string(),
+            attributes: [("poll-us".to_string(), 60)].into(),
             figures: Figures {
                 requests: 7,
                 bytes_to_guest: 3584,

@@ -36,7 +36,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     }
     let volumes = each(&args.volume, "--volume", machine::volume)?;
     machine::check_volumes(&volumes).context("--volume")?;
-    Ok(Spec {
+    let spec = Spec {
         kernel: absolute(&args.kernel).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
         append: args.append.clone(),
@@ -51,6 +51,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         init: args.init,
         disks: each(&args.disk, "--disk", machine::disk)?,
         net: machine::net(&args.net, &args.publish)?,
+        card: machine::card_attributes(&args.card).context("--card")?,
         bus: args.bus.as_ref().map(ToString::to_string),
         publish: args.publish.iter().map(ToString::to_string).collect(),
         metrics: absolute(&args.metrics).context("--metrics")?,
@@ -79,7 +80,9 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         interactive: args.interactive,
         tty: args.tty,
         without: args.without.clone(),
-    })
+    };
+    machine::check_card(&spec)?;
+    Ok(spec)
 }
 
 fn each<T>(
