@@ -38,7 +38,6 @@ use paravane_vbus::{
 use rustix::event::epoll::EventFlags;
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use tracing::warn;
 
 /// The card.

@@ -334,7 +334,7 @@ impl Device for Wire {
     }
 
     fn streams(&self) -> bool {
-        self.looker.streams()
+        self.base.looker.streams()
     }
 
     fn rest(&mut self, _: ConnectionId) -> bool {
