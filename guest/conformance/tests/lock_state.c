@@ -392,8 +392,8 @@ TEST(preempted_short, "lock.preempted.short_waits", 2, 0, LOCK_PREEMPTED)
 	space_destroy(&runner.space);
 	for (i = 0; i < SHORT_WAITS; i++)
 		dear += longest[i] > MAX(4 * NS_PER_US, 10 * least);
-	print("# the shortest question took %llu ns; %llu of %u waits had a dear one\n", least, dear,
-	      SHORT_WAITS);
+	print("# the shortest question took %llu ns; %llu of %u waits had a dear one\n", least,
+	      dear, SHORT_WAITS);
 	CHECK_OP(dear * 2, <, SHORT_WAITS);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attributes of a machine's cards on a virtual bus: those of vbusd's devices, with the same bounds.
+//! Attributes of a machine's cards on a virtual bus: those of vbusd's devices, with their bounds.
 
 use crate::spec::{CardAttributes, Heuristic, Spec};
 use crate::vm::Observer;
