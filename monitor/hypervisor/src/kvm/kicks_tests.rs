@@ -111,6 +111,10 @@ impl OwnDevice for Who {
 
     fn write(&mut self, _: u32, _: u32, _: u64) {}
 
+    fn command(&mut self, _: u64) -> i32 {
+        0
+    }
+
     fn serve(&mut self, _: bool, notified: u32) -> u32 {
         if notified == 0 {
             return 0;
@@ -177,7 +181,7 @@ fn no_vcpu_does_the_work_of_a_device_that_does_not_say_so() {
 /// What a device shares, and the rounds of its work.
 fn kicks(rare: Option<u32>, kicked: Kicked) -> (Kicks, Arc<Port>, Arc<AtomicU32>) {
     let counter = || EventFd::new(EFD_NONBLOCK).unwrap();
-    let port = Arc::new(Port::new(Area::new(1).unwrap().page(0), counter()));
+    let port = Arc::new(Port::new(Area::new(1).unwrap().page(0), counter(), true));
     let who = Who {
         kicked,
         ..Who::default()
