@@ -2,6 +2,8 @@
 //! `paravane bench block` measures every path and reports it in the agreed form. The figures are
 //! not checked: a machine that runs tests is busy.
 
+#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
 use paravane_tests::{linux, program, vm};
 use serde_json::Value;
 
@@ -22,7 +24,7 @@ fn every_path_is_measured() {
 }
 
 fn measures(options: &[&str], paths: &[&str], compared: usize) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     let words = [
@@ -31,14 +33,14 @@ fn measures(options: &[&str], paths: &[&str], compared: usize) {
         "--quick",
         "--json",
         "--kernel",
-        kernel.to_str().expect("a path"),
+        kernel.to_str().unwrap(),
         "--plot",
-        plot.to_str().expect("a path"),
+        plot.to_str().unwrap(),
     ];
     let run = program::run(words.iter().chain(options));
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let result: Value = serde_json::from_str(&run.stdout).expect("JSON");
-    let rows = result["rows"].as_array().expect("rows");
+    let result: Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = result["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
     let expected: Vec<_> = paths.iter().map(|path| Some(*path)).collect();
     assert_eq!(names, expected);
@@ -58,14 +60,14 @@ fn measures(options: &[&str], paths: &[&str], compared: usize) {
         let cpu = row["cpu_s_per_gb"].as_f64();
         assert!(cpu.is_some_and(|cpu| cpu >= 0.0), "{row}");
     }
-    let ratios = result["ratios"].as_array().expect("ratios");
+    let ratios = result["ratios"].as_array().unwrap();
     assert_eq!(ratios.len(), 5 * compared);
     for ratio in ratios.iter().filter(|r| r["figure"] != "cpu_s_per_gb") {
         let [low, middle, high] = [&ratio["ci95"][0], &ratio["median"], &ratio["ci95"][1]]
-            .map(|value| value.as_f64().expect("a number"));
+            .map(|value| value.as_f64().unwrap());
         assert!(0.0 < low && low <= middle && middle <= high, "{ratio}");
     }
-    let picture = std::fs::read_to_string(plot).expect("the picture");
+    let picture = std::fs::read_to_string(plot).unwrap();
     assert_eq!(picture.matches("vblk, ").count(), 4, "{picture}");
 }
 
