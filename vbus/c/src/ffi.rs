@@ -122,10 +122,6 @@ pub unsafe extern "C" fn vbus_connect(
 /// # Safety
 /// As `vbus_connect`.
 #[unsafe(no_mangle)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "vbus_connect, and the number of pairs"
-)]
 pub unsafe extern "C" fn vbus_connect_pairs(
     socket: *const c_char,
     bus: *const c_char,
