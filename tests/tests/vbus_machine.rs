@@ -210,9 +210,9 @@ fn a_device_that_is_not_ready_comes_when_it_is() {
     vbusd.done(&["create-device", "store", "vblk"]);
     vbusd.done(&["link", "lan", "store"]);
     let script = "until_ 'test -e /sys/class/net/eth0'; test -b /dev/vbd0 || echo none
-        read x; until_ 'test -b /dev/vbd0'; cat /sys/block/vbd0/size
+        read x; until_ 'test -e /sys/block/vbd0/size'; cat /sys/block/vbd0/size
         read x; until_ '! test -e /dev/vbd0'; echo gone
-        read x; until_ 'test -b /dev/vbd0'; cat /sys/block/vbd0/size; read x";
+        read x; until_ 'test -e /sys/block/vbd0/size'; cat /sys/block/vbd0/size; read x";
     let mut talk = Talk::start(command(&vbusd, &["--bus", "lan"], script));
     talk.hear("none");
     File::create(file(&vbusd, "store"))

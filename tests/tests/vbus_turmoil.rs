@@ -2,8 +2,6 @@
 //! Machines on a virtual bus while its devices are added and dropped and reset, clients and a
 //! machine are killed, and vbusd is killed and started again, all under load: for a few seconds,
 //! ten minutes with `PARAVANE_TEST_LONG`, or as many seconds as `PARAVANE_TURMOIL_SECONDS` says.
-//! The machines have a card of the bus and a disk of their own, or both of the bus, or the bus as a
-//! whole.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
@@ -12,17 +10,15 @@ use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
 use paravane_vbus_client::bus::Name;
 use paravane_vbus_client::protocol::Request;
-use paravane_vbus_client::{Client, Control, Disk, Options, SECTOR};
+use paravane_vbus_client::{Client, Control, Options};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Sectors of the disk in which records are kept, each with its number.
@@ -32,15 +28,12 @@ const MEMORY: u64 = 8192;
 /// Memory, in KiB, that a guest's kernel may have more.
 const GUEST_MEMORY: u64 = 4096;
 
-/// Gives the cards their address, whenever there is one.
+/// Gives the card its address, whenever there is one.
 const KEEP: &str = "keep() {
         while :; do
-            for e in /sys/class/net/eth*; do
-                e=${e##*/}
-                if ! ip addr show dev $e | grep -q '10\\.8'; then
-                    ip addr add 10.8.0.$1/24 dev $e; ip link set $e up
-                fi
-            done 2>/dev/null
+            if test -e /sys/class/net/eth0 && ! ip addr show dev eth0 | grep -q '10\\.8'; then
+                ip addr add 10.8.0.$1/24 dev eth0; ip link set eth0 up
+            fi 2>/dev/null
             usleep 20000
         done
     }
@@ -66,99 +59,10 @@ const WORKER: &str = "keep 2 &
     n=$FIRST
     while :; do
         n=$((n + 1))
-        $WRITE
+        printf '%-511s\\n' $n | dd of=/dev/vbd0 bs=512 seek=$((n % 1024)) conv=notrunc,fsync \\
+            2>/dev/null || exit 8
         echo kept $n
     done";
-
-/// Writes a record to the machine's own disk, which is always there.
-const WRITE_OWN: &str = "printf '%-511s\\n' $n |
-        dd of=/dev/vbd0 bs=512 seek=$((n % 1024)) conv=notrunc,fsync 2>/dev/null || exit 8";
-
-/// Writes a record to the disk of the bus, which an administrator may take away: then to the next
-/// one that comes. No file may be made in the place of a disk that has just gone.
-const WRITE_FAR: &str = "record() {
-        for d in /sys/block/vbd*; do
-            test \"$(cat $d/serial)\" = store || continue
-            printf '%-511s\\n' $n | dd of=/proc/self/fd/3 bs=512 seek=$((n % 1024)) \\
-                conv=notrunc,fsync 3< /dev/${d##*/} && return
-        done 2>/dev/null
-        return 1
-    }
-    until record; do usleep 20000; done";
-
-/// One test at a time: each needs the processors.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// What machines have of the bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// A card.
-    Card,
-    /// A card and a disk.
-    Disk,
-    /// All of it.
-    Whole,
-}
-
-/// A bus `lan` with a switch, and the disk of the worker.
-struct Place {
-    way: Way,
-    vbusd: Vbusd,
-    disk: PathBuf,
-    _folder: TempDir,
-}
-
-impl Place {
-    fn new(way: Way) -> Self {
-        let vbusd = Vbusd::start(&["lan"]);
-        let folder = tempfile::tempdir().unwrap();
-        let disk = if way == Way::Card {
-            folder.path().join("disk")
-        } else {
-            vbusd.folder().join("disks/store")
-        };
-        File::create(&disk).unwrap().set_len(RECORDS * 512).unwrap();
-        if way != Way::Card {
-            vbusd.done(&["create-device", "store", "vblk", "file=store"]);
-            vbusd.done(&["link", "lan", "store"]);
-            // For disks that come and go.
-            let extra = File::create(vbusd.folder().join("disks/extra"));
-            extra.unwrap().set_len(1 << 20).unwrap();
-        }
-        Place {
-            way,
-            vbusd,
-            disk,
-            _folder: folder,
-        }
-    }
-
-    fn machine(&self, words: &[&str], script: &str) -> (Ends, ChildStdin, ChildStdout) {
-        let script = format!("{KEEP}{script}");
-        let mut command = vm::command_with_hooks(words);
-        match self.way {
-            Way::Card | Way::Disk => command.args(["--net", "bus:lan/lan-switch"]),
-            Way::Whole => command.args(["--net", "none", "--bus", "lan"]),
-        };
-        command.args(["--", "sh", "-c", &script]);
-        command.env("XDG_STATE_HOME", self.vbusd.state.path());
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        (Ends(child), input, output)
-    }
-
-    fn worker(&self, first: u64) -> (Ends, ChildStdin, ChildStdout) {
-        let own = format!("{}:vbus-breaks", self.disk.display());
-        let (words, write) = match self.way {
-            Way::Card => (vec!["--disk", own.as_str()], WRITE_OWN),
-            Way::Disk => (vec!["--disk", "bus:lan/store"], WRITE_FAR),
-            Way::Whole => (vec![], WRITE_FAR),
-        };
-        let script = WORKER.replace("$FIRST", &first.to_string());
-        self.machine(&words, &script.replace("$WRITE", write))
-    }
-}
 
 /// What a process has.
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +105,17 @@ impl Holdings {
     }
 }
 
+fn machine(vbusd: &Vbusd, words: &[&str], script: &str) -> (Ends, ChildStdin, ChildStdout) {
+    let script = format!("{KEEP}{script}");
+    let mut command = vm::command_with_hooks(words);
+    command.args(["--net", "bus:lan/lan-switch", "--", "sh", "-c", &script]);
+    command.env("XDG_STATE_HOME", vbusd.state.path());
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    (Ends(child), input, output)
+}
+
 /// The machine that serves, until the end.
 struct Server {
     machine: Ends,
@@ -209,10 +124,10 @@ struct Server {
 }
 
 impl Server {
-    fn start(place: &Place) -> Self {
+    fn start(vbusd: &Vbusd) -> Self {
         // Interrupts of pairs' own come and go with the card.
         let words = ["--cpus", "2", "--append", "venet.pairs=2"];
-        let (machine, input, output) = place.machine(&words, SERVER);
+        let (machine, input, output) = machine(vbusd, &words, SERVER);
         Server {
             machine,
             input,
@@ -229,8 +144,8 @@ impl Server {
     }
 }
 
-/// A machine with a disk. A disk of its own loses its connection at each 500th request. The machine
-/// is killed and started again.
+/// A machine with a disk whose connection ends at each 500th request. It is killed and started
+/// again.
 struct Worker {
     machine: Ends,
     _input: ChildStdin,
@@ -255,8 +170,10 @@ fn a_part_of_a_line_is_not_taken_for_one() {
 
 impl Worker {
     /// Returns when it has written something.
-    fn start(place: &Place, first: u64, same: &mut u64) -> Self {
-        let (machine, input, output) = place.worker(first);
+    fn start(vbusd: &Vbusd, disk: &Path, first: u64, same: &mut u64) -> Self {
+        let disk = format!("{}:vbus-breaks", disk.display());
+        let script = WORKER.replace("$FIRST", &first.to_string());
+        let (machine, input, output) = machine(vbusd, &["--disk", &disk], &script);
         let (sender, lines) = channel();
         thread::spawn(move || {
             let mut output = BufReader::new(output);
@@ -292,13 +209,13 @@ impl Worker {
     }
 
     /// Kills it. All records that were flushed are on the disk. Returns the last one.
-    fn kill(mut self, place: &Place, same: &mut u64) -> u64 {
+    fn kill(mut self, disk: &Path, same: &mut u64) -> u64 {
         self.machine.0.kill().unwrap();
         self.machine.0.wait().unwrap();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.took(&line, same);
         }
-        let file = File::open(&place.disk).unwrap();
+        let file = File::open(disk).unwrap();
         for number in self.kept.saturating_sub(RECORDS) + 1..=self.kept {
             let mut sector = [0; 512];
             file.read_exact_at(&mut sector, number % RECORDS * 512)
@@ -332,59 +249,39 @@ fn client_comes_and_goes(vbusd: &Vbusd) {
     }
 }
 
-/// The same of a disk, which it has read.
-fn disk_client_comes_and_goes(vbusd: &Vbusd) {
-    let mut disk = Disk::connect(&vbusd.socket(), "lan", "store", Duration::ZERO).unwrap();
-    disk.read(0, &mut [0; SECTOR]).unwrap();
-}
-
 /// One of the things that an administrator does.
-fn change(place: &Place, round: u64) {
-    let (vbusd, way) = (&place.vbusd, place.way);
+fn change(vbusd: &Vbusd, round: u64) {
     let mut control = Control::connect(&vbusd.socket()).unwrap();
     let name = |text: &str| Name::new(text).unwrap();
     let mut ask = |request: Request| drop(control.ask(&request).unwrap());
-    let link = |device: &str| Request::Link {
-        bus: name("lan"),
+    let link = |bus, device: &str| Request::Link {
+        bus: name(bus),
         device: name(device),
     };
-    let unlink = |device: &str| Request::Unlink {
-        bus: name("lan"),
+    let unlink = |bus, device: &str| Request::Unlink {
+        bus: name(bus),
         device: name(device),
     };
-    // Each second time it is the disk's turn.
-    let of_disk = way != Way::Card && round % 8 >= 4;
-    let device = if of_disk { "store" } else { "lan-switch" };
     match round % 4 {
         0 => {
-            ask(unlink(device));
-            // Long enough for a guest to lose its device, or not.
+            ask(unlink("lan", "lan-switch"));
+            // Long enough for a guest to lose its card, or not.
             thread::sleep(Duration::from_millis(round % 3 * 100));
-            ask(link(device));
+            ask(link("lan", "lan-switch"));
         }
         1 => ask(Request::Reset {
-            device: name(device),
+            device: name("lan-switch"),
         }),
-        2 if of_disk => disk_client_comes_and_goes(vbusd),
         2 => client_comes_and_goes(vbusd),
         _ => {
             let device = format!("extra-{round}");
-            let (class, attributes) = if of_disk {
-                ("vblk", vec![("file".to_string(), "extra".to_string())])
-            } else {
-                ("echo", vec![])
-            };
             ask(Request::CreateDevice {
                 device: name(&device),
-                class: class.to_string(),
-                attributes,
+                class: "echo".to_string(),
+                attributes: vec![],
             });
-            ask(link(&device));
-            if of_disk && way == Way::Whole {
-                // Guests see it.
-                thread::sleep(Duration::from_millis(round % 3 * 100));
-            }
-            ask(unlink(&device));
+            ask(link("lan", &device));
+            ask(unlink("lan", &device));
             ask(Request::RemoveDevice {
                 device: name(&device),
             });
@@ -403,35 +300,39 @@ fn seconds() -> u64 {
     }
 }
 
-fn turmoil(way: Way) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+#[test]
+fn machines_lose_nothing_and_leak_nothing_in_turmoil() {
     let time = Duration::from_secs(seconds());
-    let mut place = Place::new(way);
-    let mut server = Server::start(&place);
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let file = File::create(&disk).unwrap();
+    file.set_len(RECORDS * 512).unwrap();
+    let mut vbusd = Vbusd::start(&["lan"]);
+    let mut server = Server::start(&vbusd);
     let mut guest_before = server.memory();
     let monitor = server.machine.0.id();
     let (mut monitor_before, mut vbusd_before) =
-        (Holdings::of(monitor), Holdings::of(place.vbusd.child.id()));
+        (Holdings::of(monitor), Holdings::of(vbusd.child.id()));
     let (mut same, mut kills, mut ends, mut rounds) = (0, 0, 0, 0u64);
-    let mut worker = Worker::start(&place, 0, &mut same);
+    let mut worker = Worker::start(&vbusd, &disk, 0, &mut same);
     let begun = Instant::now();
     while begun.elapsed() < time || rounds < 13 || same < 3 {
         assert!(begun.elapsed() < time + PATIENCE, "{same} files came");
         rounds += 1;
         // Some time to do something in between.
         thread::sleep(Duration::from_millis(50 + rounds % 8 * 40));
-        change(&place, rounds);
+        change(&vbusd, rounds);
         if rounds % 6 == 0 {
             ends += 1;
-            place.vbusd.kill();
+            vbusd.kill();
             thread::sleep(Duration::from_millis(rounds % 4 * 50));
-            place.vbusd.again();
+            vbusd.again();
         }
         worker.look(&mut same);
         if rounds % 60 == 0 {
             kills += 1;
-            let first = worker.kill(&place, &mut same);
-            worker = Worker::start(&place, first, &mut same);
+            let first = worker.kill(&disk, &mut same);
+            worker = Worker::start(&vbusd, &disk, first, &mut same);
         }
         if rounds == 5 {
             // Both have warmed up.
@@ -439,34 +340,19 @@ fn turmoil(way: Way) {
             guest_before = server.memory();
         }
         if rounds % 6 == 3 {
-            vbusd_before.memory = Holdings::of(place.vbusd.child.id()).memory;
+            vbusd_before.memory = Holdings::of(vbusd.child.id()).memory;
         }
     }
-    let kept = worker.kill(&place, &mut same);
+    let kept = worker.kill(&disk, &mut same);
     println!(
-        "{way:?}: {:?}: {rounds} rounds, {ends} ends of vbusd, {kills} machines killed under way, \
+        "{:?}: {rounds} rounds, {ends} ends of vbusd, {kills} machines killed under way, \
          {same} files, {kept} records",
         begun.elapsed()
     );
     assert!(kept > 20, "{kept}");
-    vbusd_before.are_all("vbusd", place.vbusd.child.id());
+    vbusd_before.are_all("vbusd", vbusd.child.id());
     monitor_before.are_all("the monitor", monitor);
     let guest = server.memory();
     println!("the guest's kernel: {guest_before} KiB, then {guest} KiB");
     assert!(guest <= guest_before + GUEST_MEMORY);
-}
-
-#[test]
-fn machines_lose_nothing_and_leak_nothing_in_turmoil() {
-    turmoil(Way::Card);
-}
-
-#[test]
-fn a_disk_of_the_bus_loses_nothing_in_turmoil() {
-    turmoil(Way::Disk);
-}
-
-#[test]
-fn machines_with_the_whole_bus_lose_nothing_in_turmoil() {
-    turmoil(Way::Whole);
 }
