@@ -68,6 +68,7 @@ impl DiskClass {
     /// While it `restores` what was configured, no file is opened: a disk opens its file when a
     /// client connects.
     pub fn new(folder: &Path, pool: &Arc<Pool>, restores: &Arc<AtomicBool>) -> Self {
+        file::started();
         DiskClass {
             folder: folder.join(FOLDER),
             pool: Arc::clone(pool),
