@@ -69,9 +69,15 @@ impl Orders {
         self.lock().closed = true;
     }
 
-    /// Whether nobody gives any more.
-    pub fn is_closed(&self) -> bool {
-        self.lock().closed
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.lock().orders.is_empty()
+    }
+
+    /// Whether nobody gives any more, and none waits.
+    pub fn is_over(&self) -> bool {
+        let waiting = self.lock();
+        waiting.closed && waiting.orders.is_empty()
     }
 }
 
@@ -91,7 +97,10 @@ mod tests {
         orders.must(Box::new(|_| {}));
         let taken = std::iter::from_fn(|| orders.next()).count();
         assert_eq!(taken, WAITING + 1);
+        assert!(orders.is_empty() && !orders.is_over());
         orders.give(Box::new(|_| {})).unwrap();
-        assert!(!orders.is_closed());
+        orders.close();
+        assert!(!orders.is_over());
+        assert!(orders.next().is_some() && orders.is_over());
     }
 }

@@ -25,6 +25,9 @@ const BUDGET: u32 = 15;
 const _: () = assert!(BUDGET as usize * limits::PACKET <= limits::TURN);
 /// Events of one wait.
 const EVENTS: usize = 64;
+/// Most orders between two turns of cards: orders of some clients must not keep the cards of all
+/// from their turns.
+const OBEYED: usize = 8;
 
 /// Kinds of what epoll reports: the upper half of its number. The rest is a connection.
 pub const ORDERS: u64 = 0;
@@ -109,7 +112,7 @@ impl Worker {
         let mut buffer = [none; EVENTS];
         let mut awake = Vec::new();
         loop {
-            let busy = self.cards.values().any(|card| card.awake);
+            let busy = !orders.is_empty() || self.cards.values().any(|card| card.awake);
             let now = busy.then(Timespec::default);
             // Fails only if a signal came.
             let count = epoll::wait(&*self.poll, &mut buffer[..], now.as_ref()).unwrap_or(0);
@@ -136,12 +139,12 @@ impl Worker {
         }
     }
 
-    /// Does what was ordered. False: nobody can give orders any more.
+    /// Does some of what was ordered. False: all was done, and nobody can give orders any more.
     fn obey(&mut self, orders: &Orders) -> bool {
-        while let Some(order) = orders.next() {
+        for order in std::iter::from_fn(|| orders.next()).take(OBEYED) {
             order(self);
         }
-        !orders.is_closed()
+        !orders.is_over()
     }
 
     /// Notes what became of an order. The first error counts.
@@ -276,5 +279,31 @@ impl Running {
         if !self.awake {
             self.idle = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+    use super::*;
+
+    /// Orders are carried out in their order, a few at once, and none is forgotten at the end.
+    #[test]
+    fn orders_without_end_leave_turns_to_the_cards() {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut worker = Worker::new(poll, News::new().unwrap());
+        let orders = Orders::default();
+        let done = Arc::new(AtomicU64::new(0));
+        for _ in 0..2 * OBEYED {
+            let done = Arc::clone(&done);
+            let order = move |_: &mut Worker| drop(done.fetch_add(1, Ordering::Relaxed));
+            orders.must(Box::new(order));
+        }
+        orders.close();
+        assert!(worker.obey(&orders));
+        assert_eq!(done.load(Ordering::Relaxed), OBEYED as u64);
+        assert!(!worker.obey(&orders));
+        assert_eq!(done.load(Ordering::Relaxed), 2 * OBEYED as u64);
     }
 }
