@@ -177,16 +177,18 @@ static void flush_range(u64 root, u64 start, u64 end)
 	struct shadow_leaf leaf = { 0 };
 
 	end = (end + shadow_widest - 1) & ~(shadow_widest - 1);
-	if (start <= PHV_USER_START && end >= PHV_USER_END)
-		self.proc->needs_resync = 0;
 	for (; (word = shadow_next(&va, end, &size, &leaf)); va += size) {
 		if (!flush_word(va, size, word, &r, &leaves))
-			return;
+			goto done;
 		if (r.start == r.end && size == PAGE_SIZE && leaves.table &&
 		    leaves.base == (va & LARGE_MASK))
 			skip_unchanged(&va, end, word, &leaves);
 	}
 	run_end(&r);
+done:
+	/* Not earlier: on the way to user mode it is read without the lock (tlb_kernel_done). */
+	if (start <= PHV_USER_START && end >= PHV_USER_END)
+		__atomic_store_n(&self.proc->needs_resync, 0, __ATOMIC_RELEASE);
 }
 
 void tlb_flush_held(struct vcpu *v, u64 start, u64 end)

@@ -297,8 +297,9 @@ mod tests {
         let done = Arc::new(AtomicU64::new(0));
         for _ in 0..2 * OBEYED {
             let done = Arc::clone(&done);
-            let order = move |_: &mut Worker| drop(done.fetch_add(1, Ordering::Relaxed));
-            orders.must(Box::new(order));
+            orders.must(Box::new(move |_| {
+                done.fetch_add(1, Ordering::Relaxed);
+            }));
         }
         orders.close();
         assert!(worker.obey(&orders));

@@ -214,7 +214,7 @@ void fuse_read_nearby(struct file *file)
 	struct fuse_file *ff = file->private_data;
 	struct fuse_conn *fc = ff->fm->fc;
 	struct dentry *found[NEARBY_FILES];
-	unsigned int nofs, pages = 0;
+	unsigned int nofs, most, pages = 0;
 	int i, files, sent = 0;
 	bool used;
 
@@ -228,7 +228,8 @@ void fuse_read_nearby(struct file *file)
 		return;
 	files = fuse_nearby_files(&fc->nearby, dentry, used);
 	/* Requests that the server has not been told of must not wait for others. */
-	if (!files || fc->num_background + NEARBY_FILES >= fc->congestion_threshold)
+	most = min(READ_ONCE(fc->congestion_threshold), READ_ONCE(fc->max_background));
+	if (!files || READ_ONCE(fc->num_background) + NEARBY_FILES + 1 >= most)
 		return;
 	files = fuse_find_nearby(fc, dentry, found, files);
 	if (!files)
