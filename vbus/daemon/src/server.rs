@@ -394,7 +394,7 @@ impl Server {
                 continue;
             };
             // A client that knows of an end works on its queues.
-            if elsewhere.ending() > 0 && serve::is_ending(&self.links, member, elsewhere) {
+            if elsewhere.any_ends() && serve::is_ending(&self.links, member, elsewhere) {
                 continue;
             }
             let waited = peer.unsent.is_some();

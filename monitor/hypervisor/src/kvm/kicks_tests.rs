@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who does the work of a notification: counts, and no times.
+//! The thread that does the work of a notification: counts, and no times.
 
 use super::bus::{LEFT, Port};
 use super::guest_tests::run_with;

@@ -60,7 +60,7 @@ pub fn run(core: &Core, number: usize, mut vcpu: VcpuFd) {
 }
 
 /// The call `bus.command` of a layer (`layers/kvm/bus.c`): an `out` whose arguments are in rbx and
-/// rcx, and whose result is in rax. Whoever executes such an `out` gets an answer.
+/// rcx, and whose result is in rax. Each such `out` gets an answer.
 fn call_bus(core: &Core, vcpu: &VcpuFd) -> Next {
     let Ok(mut registers) = vcpu.get_regs() else {
         return Next::Broken("its registers cannot be read");

@@ -11,6 +11,7 @@ use paravane_vbus::{ConnectionId, Error, Kind};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -103,7 +104,7 @@ impl Crew {
             );
             return Err(Error::new(Kind::Limit, text));
         }
-        if elsewhere.ending() >= self.most {
+        if elsewhere.ending_on(self) >= self.most {
             let text = "cards of other clients still end: try again";
             return Err(Error::new(Kind::Busy, text));
         }
@@ -133,7 +134,7 @@ struct Connections {
     open: BTreeMap<ConnectionId, Arc<Crew>>,
     /// Those that have ended, but whose cards have not: such a card may still use the client's
     /// memory, so the client must not learn of the end.
-    ending: Vec<ConnectionId>,
+    ending: Vec<(ConnectionId, Arc<Crew>)>,
 }
 
 impl Elsewhere {
@@ -149,23 +150,34 @@ impl Elsewhere {
     /// It has ended, and its card is to end.
     pub fn end(&self, id: ConnectionId) {
         let mut all = self.all();
-        all.open.remove(&id);
-        all.ending.push(id);
+        if let Some(crew) = all.open.remove(&id) {
+            all.ending.push((id, crew));
+        }
     }
 
     /// Its card has ended.
     pub fn ended(&self, id: ConnectionId) {
-        self.all().ending.retain(|&other| other != id);
+        self.all().ending.retain(|(other, _)| *other != id);
     }
 
     /// Whether the card of a connection that has ended is still there.
     pub fn is_ending(&self, id: ConnectionId) -> bool {
-        self.all().ending.contains(&id)
+        self.all().ending.iter().any(|(other, _)| *other == id)
     }
 
-    /// How many such cards there are.
-    pub fn ending(&self) -> usize {
-        self.all().ending.len()
+    /// Whether there are such cards.
+    pub fn any_ends(&self) -> bool {
+        !self.all().ending.is_empty()
+    }
+
+    /// How many of them are on that thread: those of one thread keep nobody from another.
+    pub fn ending_on(&self, crew: &Crew) -> usize {
+        let all = self.all();
+        let theirs = all
+            .ending
+            .iter()
+            .filter(|(_, other)| ptr::eq(&raw const **other, crew));
+        theirs.count()
     }
 
     /// The thread of a connection, which is to get its notifications.

@@ -32,7 +32,7 @@ pub fn whole(
 }
 
 /// Does what needs no wait for the disk. Returns how many bytes from the start are done. An error
-/// is left to who does the rest: it comes again.
+/// is left to the rest of the request: it comes again.
 pub fn at_once(image: &Image, operation: Operation, offset: u64, buffer: &mut [u8]) -> usize {
     match operation {
         Operation::Read if !image.always_waits.load(Ordering::Relaxed) => {

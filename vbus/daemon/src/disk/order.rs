@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Most requests of a file that run at a time. Others of the ring's places are left to other files.
 pub const RUNNING: usize = 16;
-/// How many waiting requests of a file are looked at. Those behind them wait longer.
+/// How many waiting requests of a file are looked at. Later ones wait longer.
 const WINDOW: usize = 32;
 
 /// What a request does to a file.
@@ -30,9 +30,11 @@ impl Effect {
         use Effect::{Flush, Read, Write};
         match (*self, *earlier) {
             (Write(a, b) | Read(a, b), Write(c, d)) | (Write(a, b), Read(c, d)) => a < d && c < b,
-            (Flush, Write(..)) => true,
+            // A flush takes one of the ring's workers for as long as the disk needs, and those of
+            // one file could take all of them.
+            (Flush, Write(..) | Flush) => true,
             // Reads change nothing, and a flush covers what was written before it.
-            (Read(..), Read(..) | Flush) | (Write(..) | Flush, Flush) | (Flush, Read(..)) => false,
+            (Read(..), Read(..) | Flush) | (Write(..), Flush) | (Flush, Read(..)) => false,
         }
     }
 }
@@ -99,7 +101,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// Adds a request behind all others of its file.
+    /// Adds a request after all others of its file.
     pub fn add(&mut self, file: u64, effect: Effect, job: J) {
         let line = self.files.entry(file).or_insert_with(|| Line {
             waiting: VecDeque::new(),
@@ -180,16 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_waits_for_the_writes_before_it_and_for_nothing_else() {
+    fn a_flush_waits_for_the_writes_and_flushes_before_it_and_for_nothing_else() {
         assert_eq!(first(&[Read(0, 8), Flush, Write(0, 8), Flush]), [0, 1]);
         assert_eq!(
             first(&[Write(0, 8), Flush, Write(8, 9), Read(8, 9)]),
             [0, 2]
         );
-        assert_eq!(
-            first(&[Flush, Flush, Read(0, 1), Write(1, 2)]),
-            [0, 1, 2, 3]
-        );
+        assert_eq!(first(&[Flush, Flush, Read(0, 1), Write(1, 2)]), [0, 2, 3]);
     }
 
     #[test]
@@ -230,7 +229,7 @@ mod tests {
         };
         for _ in 0..200 {
             let mut order = Order::new();
-            // Who has written each byte last, by the order of requests and in fact.
+            // The last write to each byte, by the order of requests and in fact.
             let (mut expected, mut found) = ([0; 64], [0; 64]);
             let mut durable = [0; 64];
             let mut running = Vec::new();

@@ -7,7 +7,7 @@
  * ahead: their pages are locked until the answer, and valid as the attributes say.
  *
  * Whether that is of use is learnt. A file that is asked for costs credit, and gives back twice as
- * much when it is read. Who reads a few files here and there gets a small credit, for a trial now
+ * much when it is read. A program that reads a few files gets a small credit, for a trial now
  * and then. So what is read in vain is bounded: by the largest credit once, and then by a file for
  * each CREDIT_FILE files that a program reads from the server.
  */
@@ -147,7 +147,7 @@ static unsigned int fuse_send_nearby(struct file *file, struct inode *inode)
 
 	if (!fuse_is_small(inode))
 		return 0;
-	/* Who holds it may wait for a file that is locked here. */
+	/* Its holder may wait for a file that is locked here. */
 	if (!filemap_invalidate_trylock_shared(mapping))
 		return 0;
 	pages = DIV_ROUND_UP_ULL(i_size_read(inode), PAGE_SIZE);
