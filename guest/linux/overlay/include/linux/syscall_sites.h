@@ -52,6 +52,13 @@ static inline void syscall_sites_map(struct vm_area_struct *vma)
 /* From now on a file's own mapping finds all mappings of the file. */
 void syscall_sites_refuse(void);
 
+/*
+ * A file has changed without a write by this kernel: on a server, for instance. Its old pages are
+ * gone from its cache already. New mappings show the new bytes. What a process has mapped, with
+ * sites replaced, may stay as it is.
+ */
+void syscall_sites_file_changed(struct inode *inode);
+
 #else
 
 static inline void syscall_sites_map(struct vm_area_struct *vma)
@@ -59,6 +66,10 @@ static inline void syscall_sites_map(struct vm_area_struct *vma)
 }
 
 static inline void syscall_sites_refuse(void)
+{
+}
+
+static inline void syscall_sites_file_changed(struct inode *inode)
 {
 }
 

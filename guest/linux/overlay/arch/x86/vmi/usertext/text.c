@@ -13,6 +13,7 @@
  * dead: it gets no more sites and no more mappings, and a new text can take its place. The pages
  * belong to an inode of their own, the shadow, which mappings pin.
  */
+#include <linux/export.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fsnotify_backend.h>
@@ -24,6 +25,7 @@
 #include <linux/pseudo_fs.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
+#include <linux/syscall_sites.h>
 #include "policy.h"
 #include "text.h"
 #include "text_pages.h"
@@ -72,6 +74,17 @@ void text_put(struct text *text)
 {
 	fsnotify_put_mark(&text->mark);
 }
+
+void syscall_sites_file_changed(struct inode *inode)
+{
+	struct text *text = group ? text_find(inode) : NULL;
+
+	if (!text)
+		return;
+	WRITE_ONCE(text->dead, true);
+	text_put(text);
+}
+EXPORT_SYMBOL_GPL(syscall_sites_file_changed);
 
 bool text_current(struct text *text, const struct inode *inode)
 {
