@@ -9,6 +9,7 @@ PART_LIMIT=3600 part git_build $as_tester make -j "$jobs" NO_TCLTK=1
 cat >/tmp/script <<'END'
 . /suites/lib.sh
 cd /src/git/t
+PART_WORD=$1
 part "$(basename "$1" .sh)" sh "./$1" --root="/tmp/git-$$"
 rm -rf "/tmp/git-$$"
 END
@@ -18,4 +19,4 @@ if [ "${GIT_ALL:-}" = 1 ]; then
 else
 	set -- t0[0-9]*.sh t1[0-9]*.sh t3[0-4]*.sh
 fi
-printf '%s\n' "$@" | $as_tester xargs -P "$jobs" -n 1 sh /tmp/script
+printf '%s\n' "$@" | each /tmp/script

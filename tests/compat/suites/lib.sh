@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 #
 # Shared by the suites, which source it. On stdout a suite prints `verdict NAME pass|fail|skip` for
-# each of its parts, and nothing else.
+# each of its parts, perhaps with words after it, and nothing else.
 
 set -eu
 LC_ALL=C.UTF-8
@@ -20,12 +20,23 @@ part() {
 		echo "verdict $part_name pass"
 	else
 		part_code=$?
-		echo "verdict $part_name fail"
+		echo "verdict $part_name fail ${PART_WORD:-}"
 		{
 			echo "--- $part_name: exit code $part_code"
 			tail -n 25 "$logs/$part_name"
 		} >&2
 	fi
+}
+
+# each SCRIPT: runs `sh SCRIPT WORD` as the tester for each line of stdin, a WORD, as many at a time
+# as there are CPUs. Tests have limits of time, which a guest that has more CPUs than processors may
+# miss. So what has failed runs once more, alone, and that is its verdict. To a verdict of failure a
+# script adds the WORD.
+each() {
+	# grep fails if it prints nothing.
+	$as_tester xargs -r -P "$jobs" -n 1 sh "$1" | tee /tmp/each |
+		grep -v '^verdict [^ ]* fail' || true
+	sed -n 's/^verdict [^ ]* fail //p' /tmp/each | $as_tester xargs -r -n 1 sh "$1"
 }
 
 # $as_tester COMMAND...: runs a command as a user other than root. It is not a function, since

@@ -20,10 +20,10 @@ if timeout -k 10 900 ./perl -I../lib TEST "$1" >"$log" 2>&1 </dev/null; then
 elif grep -q ' \.\.\. skipped$' "$log"; then
 	echo "verdict $name skip"
 else
-	echo "verdict $name fail"
+	echo "verdict $name fail $1"
 	{ echo "--- $name"; tail -n 40 "$log"; } >&2
 fi
 END
 cd t
 printf '%s\n' base/*.t cmd/*.t comp/*.t io/*.t op/*.t re/*.t uni/*.t mro/*.t lib/*.t |
-	$as_tester xargs -P "$jobs" -n 1 sh /tmp/file
+	each /tmp/file
