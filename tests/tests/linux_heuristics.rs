@@ -267,3 +267,44 @@ fn without_costs_nothing_is_guessed() {
     assert!(has(&asked, "populate:Y"), "{asked:?}");
     assert!(has(&asked, "fork_copies:N"), "{asked:?}");
 }
+
+/// Writes to a private mapping of a file copy ahead where they are in a row. Others take no more
+/// memory than twice what they write, and what a file loses is gone from the mapping.
+#[test]
+fn rows_of_writes_are_copied_ahead_within_a_bound() {
+    const PAGES: u64 = 512;
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/rows"),
+        &folder.path().join("rows"),
+    );
+    let volume = format!("{}:/x", folder.path().display());
+    // Page faults, and pages of the process's own.
+    for (append, pattern, faults, own) in [
+        ("", "row", 8..=40, PAGES..=PAGES),
+        ("", "seen", 8..=40, PAGES..=PAGES),
+        ("vmi.copy_ahead=0", "row", PAGES..=2 * PAGES, PAGES..=PAGES),
+        ("", "half", PAGES / 2..=PAGES, PAGES / 2..=PAGES / 2),
+        ("", "pairs", PAGES / 16..=PAGES / 8, PAGES / 16..=PAGES / 8),
+        ("", "cut", 8..=40, PAGES / 2..=PAGES / 2 + 32),
+    ] {
+        // In memory, and in the shared folder.
+        for file in ["/tmp/file", "/x/file"] {
+            let pages = PAGES.to_string();
+            let mut command = vm::command(["--volume", &volume, "--append", append]);
+            command.args(["--", "/x/rows", file, &pages, pattern]);
+            let run = program::finish(&mut command);
+            assert_eq!(run.code, 0, "{append} {pattern} {file}: {run:?}");
+            let said: Vec<u64> = run
+                .stdout
+                .split_whitespace()
+                .map(|word| word.parse().unwrap())
+                .collect();
+            println!("{append} {pattern} {file}: {said:?}");
+            assert!(
+                faults.contains(&said[0]) && own.contains(&said[1]),
+                "{append} {pattern} {file}: {said:?}"
+            );
+        }
+    }
+}

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Prefaulting on a layer of the VMI, where page faults are expensive (asm/vmi_cost.h): one fault
- * does more, exec and mmap populate small data, and fork copies what parent and child would fault
- * on (arch/x86/vmi/fill.c, exec.c, fork.c). Without CONFIG_VMI_GUEST all of it compiles to nothing.
+ * does more, exec and mmap populate small data, fork copies what parent and child would fault on,
+ * and a row of writes copies ahead (arch/x86/vmi/fill.c, exec.c, fork.c, copy.c). Without
+ * CONFIG_VMI_GUEST all of it compiles to nothing.
  */
 #ifndef _LINUX_PREFAULT_H
 #define _LINUX_PREFAULT_H
 
+#include <linux/fs.h>
 #include <linux/mm.h>
 
 /* Pages around a read fault in a file that the fault maps, too. */
@@ -16,8 +18,8 @@ extern unsigned long fault_around_pages;
 
 #include <asm/vmi_cost.h>
 
-/* The parameters vmi.fork_copies, vmi.populate and vmi.neighbours. */
-extern bool vmi_fork_eager, vmi_populate, vmi_neighbours;
+/* The parameters vmi.fork_copies, vmi.populate, vmi.neighbours and vmi.copy_ahead. */
+extern bool vmi_fork_eager, vmi_populate, vmi_neighbours, vmi_copy_ahead;
 
 bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, struct folio *folio,
 		     unsigned long addr, pte_t pte, int *max_nr);
@@ -26,6 +28,7 @@ bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area
 void vmi_fork_fill(void);
 bool vmi_fill_replaces(struct vm_area_struct *vma);
 void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long count);
+void vmi_write_fault(struct vm_area_struct *vma, unsigned long addr);
 void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long count);
 
 /* The use of a new page. */
@@ -103,6 +106,23 @@ static inline void fault_around_done(struct vm_fault *vmf, unsigned long start,
 {
 	if (cpu_feature_enabled(X86_FEATURE_VMI))
 		vmi_fill_around(vmf, start, count);
+}
+
+/*
+ * A fault has ended with this result. After a program's own write to a private mapping of a file,
+ * the next pages may be copied, too. The caller has not dropped the lock with which the fault
+ * began, unless the result says so.
+ */
+static inline void write_fault_done(struct vm_area_struct *vma, unsigned long addr,
+				    unsigned int flags, vm_fault_t result)
+{
+	const unsigned int own = FAULT_FLAG_USER | FAULT_FLAG_WRITE;
+	const vm_flags_t kinds = VM_WRITE | VM_SHARED | VM_HUGETLB | VM_PFNMAP | VM_MIXEDMAP;
+
+	if (cpu_feature_enabled(X86_FEATURE_VMI) && vmi_copy_ahead && (flags & own) == own &&
+	    !(result & (VM_FAULT_ERROR | VM_FAULT_RETRY | VM_FAULT_COMPLETED)) && vma->vm_file &&
+	    (vma->vm_flags & kinds) == VM_WRITE && !vma_is_dax(vma))
+		vmi_write_fault(vma, addr);
 }
 
 /* Pages of the current process have been populated from start on. The mmap lock is held. */
@@ -229,6 +249,11 @@ static inline bool update_replaces(struct vm_area_struct *vma)
 
 static inline void fault_around_done(struct vm_fault *vmf, unsigned long start,
 				     unsigned long count)
+{
+}
+
+static inline void write_fault_done(struct vm_area_struct *vma, unsigned long addr,
+				    unsigned int flags, vm_fault_t result)
 {
 }
 

@@ -26,6 +26,7 @@ void __init vmi_init_costs(void)
 	vmi_exec_fills = faults;
 	vmi_exec_expects = faults;
 	vmi_populate = faults;
+	vmi_copy_ahead = faults;
 	vmi_fork_eager = fork;
 	vmi_neighbours = c->run_pages >= VMI_USEFUL_RUN;
 #ifdef CONFIG_VMI_USER_TEXT

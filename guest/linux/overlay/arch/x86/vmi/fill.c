@@ -100,8 +100,6 @@ void vmi_fill_range(struct mm_struct *mm, unsigned long start, unsigned long cou
 	}
 }
 
-#define RESERVE_LAST ((1 << VMI_RESERVE_ORDER) - 1)
-
 /* Neighbouring pages of which the next faults take one each. */
 struct reserve {
 	struct page *next;
@@ -167,6 +165,7 @@ static bool reserve_hope(enum prefault_page use, bool found)
 /* Never reclaims memory: neighbouring pages are not worth that. */
 struct folio *vmi_next_page(enum prefault_page use)
 {
+	unsigned int order, last;
 	struct page *page;
 
 	if (!vmi_neighbours)
@@ -176,18 +175,19 @@ struct folio *vmi_next_page(enum prefault_page use)
 		return page_folio(page);
 	if (!reserve_hope(use, true))
 		return NULL;
-	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN,
-			   VMI_RESERVE_ORDER);
+	order = use == PREFAULT_FILE ? VMI_FILE_ORDER : VMI_RESERVE_ORDER;
+	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, order);
 	if (!page) {
 		reserve_hope(use, false);
 		return NULL;
 	}
-	split_page(page, VMI_RESERVE_ORDER);
+	split_page(page, order);
+	last = (1U << order) - 1;
 	if (takes_last(use)) {
-		reserve_put(use, page, RESERVE_LAST);
-		page += RESERVE_LAST;
+		reserve_put(use, page, last);
+		page += last;
 	} else {
-		reserve_put(use, page + 1, RESERVE_LAST);
+		reserve_put(use, page + 1, last);
 	}
 	return page_folio(page);
 }

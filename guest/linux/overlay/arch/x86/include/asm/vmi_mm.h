@@ -44,9 +44,16 @@ struct vmi_hot_pages {
 	unsigned int next;
 };
 
+/* Pages of a file that a process has written one after the other. See arch/x86/vmi/copy.c. */
+struct vmi_row {
+	unsigned long next;	/* where the row goes on */
+	unsigned int pages;	/* of which the last fault has copied so many ahead */
+};
+
 struct vmi_mm {
 	struct vmi_fork_pages fork;
 	struct vmi_hot_pages hot;
+	struct vmi_row row;
 	/* Sites that are replaced in the process's own copy of its text (usertext/), or NULL. */
 	struct vmi_sites *sites;
 	/*

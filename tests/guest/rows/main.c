@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * rows FILE PAGES PATTERN: writes to pages of a private mapping of a new file, and prints the page
+ * faults that took and the mapping's pages of the process's own.
+ *
+ * row: one after the other; seen: the same, and all were read before; half: each second one;
+ * pairs: two of each 32; cut: the first half in a row, then the file loses all, and what is beyond
+ * its end must be gone.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PAGE 4096L
+#define WORDS (PAGE / 8)
+
+static void check(int good, const char *what)
+{
+	if (good)
+		return;
+	perror(what);
+	exit(1);
+}
+
+static int new_file(const char *path, long pages)
+{
+	int file = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+	uint64_t words[WORDS];
+
+	check(file >= 0, path);
+	for (long page = 0; page < pages; page++) {
+		for (long i = 0; i < WORDS; i++)
+			words[i] = (uint64_t)page << 32 | (uint64_t)i;
+		check(write(file, words, PAGE) == PAGE, "write");
+	}
+	return file;
+}
+
+static long faults(void)
+{
+	struct rusage usage;
+
+	check(!getrusage(RUSAGE_SELF, &usage), "getrusage");
+	return usage.ru_minflt + usage.ru_majflt;
+}
+
+/* The mapping's anonymous pages. */
+static long own_pages(const void *start)
+{
+	FILE *maps = fopen("/proc/self/smaps", "r");
+	char line[512], begin[32];
+	int found = 0;
+	long kib = -1;
+
+	check(maps != NULL, "smaps");
+	snprintf(begin, sizeof(begin), "%lx-", (long)start);
+	while (kib < 0 && fgets(line, sizeof(line), maps)) {
+		found |= !strncmp(line, begin, strlen(begin));
+		if (found)
+			sscanf(line, "Anonymous: %ld", &kib);
+	}
+	fclose(maps);
+	return kib / (PAGE / 1024);
+}
+
+static int is_written(const char *pattern, long page, long pages)
+{
+	if (!strcmp(pattern, "half"))
+		return page % 2 == 0;
+	if (!strcmp(pattern, "pairs"))
+		return page % 32 < 2;
+	return strcmp(pattern, "cut") || page < pages / 2;
+}
+
+static sigjmp_buf after_fault;
+
+static void bus_error(int number)
+{
+	(void)number;
+	siglongjmp(after_fault, 1);
+}
+
+/* Each page of a file that has no bytes any more must raise SIGBUS. */
+static void check_gone(volatile uint64_t *map, long pages)
+{
+	static volatile long page;
+
+	signal(SIGBUS, bus_error);
+	for (page = 0; page < pages; page++) {
+		if (sigsetjmp(after_fault, 1))
+			continue;
+		(void)map[page * WORDS];
+		printf("page %ld is still there\n", (long)page);
+		exit(1);
+	}
+}
+
+int main(int count, char **words)
+{
+	long pages = count == 4 ? atol(words[2]) : 0, took, own;
+	const char *pattern = pages > 0 ? words[3] : "";
+	volatile uint64_t *map;
+	uint64_t sum = 0;
+	int file;
+
+	if (pages <= 0)
+		return 2;
+	file = new_file(words[1], pages);
+	map = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+	check(map != MAP_FAILED, "mmap");
+	if (!strcmp(pattern, "seen"))
+		for (long page = 0; page < pages; page++)
+			sum += map[page * WORDS];
+	took = faults();
+	for (long page = 0; page < pages; page++)
+		if (is_written(pattern, page, pages))
+			map[page * WORDS + page % WORDS] += 5;
+	took = faults() - took;
+	own = own_pages((void *)map);
+	for (long page = 0; page < pages; page++)
+		for (long i = 0; i < WORDS; i++) {
+			uint64_t want = ((uint64_t)page << 32 | (uint64_t)i) +
+					(i == page % WORDS && is_written(pattern, page, pages) ? 5 : 0);
+
+			if (map[page * WORDS + i] == want)
+				continue;
+			printf("page %ld, word %ld: %lx\n", page, i, (long)map[page * WORDS + i]);
+			return 1;
+		}
+	if (!strcmp(pattern, "cut")) {
+		check(!ftruncate(file, 0), "ftruncate");
+		check_gone(map, pages);
+	}
+	printf("%ld %ld\n", took, own);
+	return sum == 1;
+}
