@@ -280,9 +280,8 @@ impl Server {
         // What ends of clients have ordered is no part of it.
         self.cards.given();
         self.cards.trials().begin(tried.clone());
-        let again = is_tried(&request).then(|| request.clone());
-        let answer = self.answer(number, request, files);
-        if let (Some(trial), Some(request)) = (self.cards.trials().wanted(), again) {
+        let answer = self.answer(number, &request, &files);
+        if let (Some(trial), true) = (self.cards.trials().wanted(), is_tried(&request)) {
             let (crew, attempt) = (trial.crew, trial.attempt);
             let order = crew.order(move |worker| {
                 let done = attempt();
@@ -355,12 +354,12 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, number: u64, request: Request, files: Vec<OwnedFd>) -> Answer {
+    fn answer(&mut self, number: u64, request: &Request, files: &[OwnedFd]) -> Answer {
         let Some(peer) = self.peers.get_mut(&number) else {
             return Err(Error::new(Kind::NotFound, "the client has gone"));
         };
         if peer.administrator {
-            if let Some(answer) = administer::answer(&mut self.vbus, &self.store, &request) {
+            if let Some(answer) = administer::answer(&mut self.vbus, &self.store, request) {
                 return answer.map(|reply| (reply, Vec::new()));
             }
         }
@@ -369,7 +368,7 @@ impl Server {
             poll: &self.poll,
             token: kick_token,
             most: self.most_connections,
-            elsewhere: self.cards.elsewhere(),
+            cards: &self.cards,
         };
         serve::answer(vbus, links, peer, request, files, &host)
     }
