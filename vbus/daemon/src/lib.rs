@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod administer;
+mod again;
 mod bell;
 mod card;
 mod closer;

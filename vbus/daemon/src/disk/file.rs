@@ -8,34 +8,8 @@ use paravane_vbus::{Error, Kind, Name};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// When vbusd started, by its first look.
-static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// For how long after its start vbusd waits for a locked file. A vbusd that was killed had its
-/// files in a ring, which the host's kernel ends some milliseconds after the process.
-const PREDECESSOR: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(5);
-
-/// The start that [`Image::open`] counts from is now, if it was not before.
-pub fn started() {
-    LazyLock::force(&STARTED);
-}
-
-/// Locks a file. What holds it may be the end of the vbusd before this one.
-fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
-    loop {
-        match flock(file, operation) {
-            Err(Errno::WOULDBLOCK) if STARTED.elapsed() < PREDECESSOR => sleep(AGAIN),
-            result => return result,
-        }
-    }
-}
 
 /// An open file, locked as machines lock theirs.
 #[derive(Debug)]
@@ -66,7 +40,8 @@ impl Image {
     /// Opens a file in the folder, for this thread.
     ///
     /// # Errors
-    /// There is none, it is no ordinary file of whole sectors, or another program uses it.
+    /// There is none, or it is no ordinary file of whole sectors. [`Kind::Busy`]: another program
+    /// has it locked.
     pub fn open(folder: &Path, name: &Name, read_only: bool, thread: &Mail) -> Result<Self, Error> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let path = folder.join(name.as_str());
@@ -79,7 +54,7 @@ impl Image {
         // A FIFO must not block, and a link may lead elsewhere.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
-        match lock(&file, operation) {
+        match flock(&file, operation) {
             // The file system has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {

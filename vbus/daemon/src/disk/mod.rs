@@ -11,6 +11,7 @@ mod file;
 mod order;
 mod pool;
 mod port;
+mod predecessor;
 #[expect(unsafe_code, reason = "shares memory with the kernel")]
 mod ring;
 mod worker;
@@ -68,7 +69,6 @@ impl DiskClass {
     /// While it `restores` what was configured, no file is opened: a disk opens its file when a
     /// client connects.
     pub fn new(folder: &Path, pool: &Arc<Pool>, restores: &Arc<AtomicBool>) -> Self {
-        file::started();
         DiskClass {
             folder: folder.join(FOLDER),
             pool: Arc::clone(pool),
@@ -138,8 +138,11 @@ impl Disk {
         if !self.restores.load(Ordering::SeqCst) {
             let thread = self.pool.mail();
             let open = |name: &Name| Image::open(&self.folder, name, read_only, thread);
-            let image = file.as_ref().map(open).transpose()?;
-            self.image = image.map(Arc::new);
+            let image = file.as_ref().map(open).transpose();
+            if matches!(&image, Err(error) if error.kind() == Kind::Busy) {
+                self.pool.predecessor().meet();
+            }
+            self.image = image?.map(Arc::new);
         }
         (self.file, self.read_only) = (file, read_only);
         Ok(())

@@ -5,6 +5,7 @@
 
 use super::engine::Engine;
 use super::file::Image;
+use super::predecessor::Predecessor;
 use super::ring::{Operation, Ring};
 use super::worker::{Tag, Worker};
 use super::{direct, worker};
@@ -211,6 +212,7 @@ pub struct Pool {
     outbox: Outbox,
     /// Why there is no ring.
     refusal: Option<String>,
+    predecessor: Predecessor,
 }
 
 impl Pool {
@@ -243,6 +245,7 @@ impl Pool {
             mail,
             outbox,
             refusal,
+            predecessor: Predecessor::new(),
         }))
     }
 
@@ -259,6 +262,11 @@ impl Pool {
     /// The way to the thread.
     pub fn mail(&self) -> &Mail {
         &self.mail
+    }
+
+    /// What the vbusd before this one may still have.
+    pub fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
     }
 
     /// Begins a request.
