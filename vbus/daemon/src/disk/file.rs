@@ -3,9 +3,10 @@
 //! open files.
 
 use super::pool::{Mail, Message};
+use super::ring::Operation;
 use paravane_vbus::devices::block::SECTOR;
 use paravane_vbus::{Error, Kind, Name};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, fcntl_setfl, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,10 @@ pub struct Image {
     pub id: u64,
     /// A ring has it, too.
     pub in_ring: AtomicBool,
-    /// The file system cannot say what it has in the page cache.
+    /// The file system cannot say whether a request would wait for the disk.
     pub always_waits: AtomicBool,
+    /// A flush has failed: see [`Image::settles`].
+    lost: AtomicBool,
     path: PathBuf,
     thread: Mail,
 }
@@ -50,7 +53,8 @@ impl Image {
         } else {
             (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
         };
-        let host = |error: Errno| Error::new(Kind::Host, format!("{}: {error}", path.display()));
+        let place = path.display().to_string();
+        let host = |error: Errno| Error::new(Kind::Host, format!("{place}: {error}"));
         // A FIFO must not block, and a link may lead elsewhere.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
@@ -58,7 +62,7 @@ impl Image {
             // The file system has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {
-                let text = format!("{}: another disk or program uses it", path.display());
+                let text = format!("{place}: another disk or program uses it");
                 return Err(Error::new(Kind::Busy, text));
             }
             Err(error) => return Err(host(error)),
@@ -68,11 +72,37 @@ impl Image {
             id: LAST.fetch_add(1, Ordering::Relaxed),
             in_ring: AtomicBool::new(false),
             always_waits: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             path,
             thread: thread.clone(),
         };
         image.sectors()?;
+        // The flag was for the open alone. A ring takes it for a wish that nothing waits: on a file
+        // system that cannot say whether a request would wait (tmpfs, FUSE, NFS) it answers EAGAIN,
+        // and leaves the wait to the thread that all disks share.
+        fcntl_setfl(&image.file, OFlags::empty()).map_err(host)?;
         Ok(image)
+    }
+
+    /// Whether the client is told that its request was done, if it was `done` or not.
+    ///
+    /// A flush that has failed fails all that follow. The host tells of data that it could not
+    /// write once for each open file, then takes its pages for written, and tries no more. But all
+    /// clients share the open file, and what was lost may be of any of them. Nobody knows what the
+    /// disk has until it is opened anew.
+    pub fn settles(&self, operation: Operation, done: bool) -> bool {
+        if operation != Operation::Flush {
+            return done;
+        }
+        if !done {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        !self.has_lost()
+    }
+
+    /// Whether a flush has failed.
+    pub fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Its size now.
