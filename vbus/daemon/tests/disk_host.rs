@@ -8,7 +8,7 @@ mod common;
 
 use common::disks::{create, disk, path, set};
 use common::fuse::{Act, Call, Files, Mounted, What, with_mounts};
-use common::{Daemon, create_bus, link, soon};
+use common::{Daemon, create_bus, link, soon, spawn_by, vbusd};
 use paravane_vbus_client::{Error, Finished, PART, Requests, SECTOR, Wish};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
@@ -21,6 +21,7 @@ with_engines!(
     a_full_file_system_fails_what_needs_room_and_nothing_else,
     what_the_host_does_in_parts_is_whole,
     what_is_interrupted_for_ever_fails,
+    a_limit_of_file_sizes_fails_writes_and_does_not_end_vbusd,
 );
 
 const PAGE: usize = 4096;
@@ -381,4 +382,31 @@ fn what_is_interrupted_for_ever_fails(engine: &str) {
         });
         assert!(one(&mut disk, Wish::Read(1, SECTOR)));
     });
+}
+
+/// vbusd may write no file as large as the disk (`ulimit -f`).
+fn a_limit_of_file_sizes_fails_writes_and_does_not_end_vbusd(engine: &str) {
+    let mut daemon = Daemon::start();
+    fs::write(path(&daemon, "image"), vec![0; LEN]).unwrap();
+    furnish(&daemon, engine, &["disk"]);
+    daemon.kill();
+    let vbusd = vbusd(daemon.folder.path());
+    let mut limited = std::process::Command::new("sh");
+    limited
+        .args(["-c", "ulimit -f 512 && exec \"$0\" \"$@\""])
+        .arg(vbusd.get_program())
+        .args(vbusd.get_args());
+    // In blocks of 512 bytes, as POSIX has it, or of 1024.
+    daemon.child = spawn_by(&mut limited, daemon.folder.path());
+    let mut disk = requests(&daemon, "disk");
+    let most = LEN / SECTOR;
+    let past = u64::try_from(most - 8).unwrap();
+    assert!(one(&mut disk, Wish::Write(8, &[1; PAGE])));
+    for _ in 0..3 {
+        assert!(!one(&mut disk, Wish::Write(past, &[1; PAGE])));
+        assert!(!one(&mut disk, Wish::Write(past + 1, &[1; SECTOR])));
+    }
+    assert!(one(&mut disk, Wish::Read(past, PAGE)));
+    assert!(one(&mut disk, Wish::Flush));
+    create_bus(&mut daemon.control(), "other");
 }
