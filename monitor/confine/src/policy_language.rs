@@ -277,6 +277,10 @@ fn constant(name: &str) -> Option<u64> {
         "O_CREAT" => libc::O_CREAT,
         "O_TRUNC" => libc::O_TRUNC,
         "O_APPEND" => libc::O_APPEND,
+        "O_ASYNC" => libc::O_ASYNC,
+        "O_DIRECT" => libc::O_DIRECT,
+        "O_NOATIME" => libc::O_NOATIME,
+        "O_NONBLOCK" => libc::O_NONBLOCK,
         "CLONE_FS" => libc::CLONE_FS,
         // linux/fanotify.h.
         "FAN_MARK_MOUNT" => 0x10,

@@ -142,6 +142,21 @@ impl Vbus {
         Ok(all)
     }
 
+    /// The name of an interface's device.
+    fn device_of(&self, member: MemberId, interface: u32) -> Result<&Name, Error> {
+        let bus = self.bus(&self.member(member)?.bus)?;
+        let device = bus.interfaces.get(&interface);
+        device.ok_or_else(|| Error::not_found("interface", &interface.to_string()))
+    }
+
+    /// The class of an interface's device.
+    ///
+    /// # Errors
+    /// There is no such interface on the client's bus.
+    pub fn class_of(&self, member: MemberId, interface: u32) -> Result<&'static str, Error> {
+        Ok(self.device(self.device_of(member, interface)?)?.class)
+    }
+
     /// Opens a connection to the device of an interface, whose `version` the client speaks.
     ///
     /// # Errors
@@ -154,9 +169,7 @@ impl Vbus {
         version: u32,
     ) -> Result<ConnectionId, Error> {
         let bus = self.member(member)?.bus.clone();
-        let Some(device) = self.bus(&bus)?.interfaces.get(&interface).cloned() else {
-            return Err(Error::not_found("interface", &interface.to_string()));
-        };
+        let device = self.device_of(member, interface)?.clone();
         let mine = self.connections.values().filter(|c| c.member == member);
         if mine.count() == limits::CONNECTIONS {
             return Err(Error::limit("connections of a client", limits::CONNECTIONS));

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod administer;
+mod again;
 mod bell;
 mod card;
 mod closer;
@@ -28,6 +29,8 @@ mod peer;
 mod receive;
 mod serve;
 mod server;
+#[expect(unsafe_code, reason = "ignores a signal")]
+mod signals;
 mod store;
 
 use anyhow::{Context, bail};
@@ -60,6 +63,7 @@ pub struct Options {
 /// The state is damaged or in use, the socket cannot be made, or the host refuses something that
 /// vbusd cannot do without.
 pub fn run(options: &Options) -> anyhow::Result<Infallible> {
+    signals::ignore_file_limits();
     let folder = &options.folder;
     let context = || format!("cannot make the folder {}", folder.display());
     let mut maker = fs::DirBuilder::new();

@@ -2,7 +2,7 @@
 //! The clients' requests.
 
 use crate::bell::Bell;
-use crate::card::{Crew, Elsewhere};
+use crate::card::{Cards, Crew, Elsewhere};
 use crate::memory::Memory;
 use crate::peer::Peer;
 use crate::server::PEERS;
@@ -63,8 +63,8 @@ pub struct Host<'a> {
     pub token: fn(ConnectionId) -> u64,
     /// Most connections.
     pub most: usize,
-    /// Connections whose eventfds another thread gets.
-    pub elsewhere: &'a Elsewhere,
+    /// The threads that get the eventfds of some connections.
+    pub cards: &'a Cards,
 }
 
 /// Answers a request of a client.
@@ -72,11 +72,11 @@ pub fn answer(
     vbus: &mut Vbus,
     links: &mut Links,
     peer: &mut Peer,
-    request: Request,
-    files: Vec<OwnedFd>,
+    request: &Request,
+    files: &[OwnedFd],
     vbusd: &Host<'_>,
 ) -> Answer {
-    if let Request::Join { bus } = &request {
+    if let Request::Join { bus } = request {
         if peer.member.is_some() {
             return Err(Error::new(
                 Kind::Exists,
@@ -95,15 +95,21 @@ pub fn answer(
     })?;
     match request {
         Request::Interfaces => done(Reply::Interfaces(vbus.interfaces(member)?)),
-        Request::Open { interface, version } => {
-            let [memory] = <[OwnedFd; 1]>::try_from(files)
-                .map_err(|_| Error::new(Kind::Invalid, "a connection needs one memfd"))?;
-            let memory = Memory::map(&memory)?;
+        &Request::Open { interface, version } => {
+            let [memory] = files else {
+                let text = "a connection needs one memfd";
+                return Err(Error::new(Kind::Invalid, text));
+            };
+            let memory = Memory::map(memory)?;
             let uid = (!peer.administrator).then_some(peer.who.uid);
             // Before a device opens anything of the host for it.
             admit(links, uid, memory.len(), vbusd.most)?;
+            if let Some(crew) = vbusd.cards.crew(vbus.class_of(member, interface)?) {
+                admit_card(links, uid, crew, vbusd.cards.elsewhere())?;
+            }
+            let ends = Ends::new()?;
             let id = vbus.open(member, interface, version)?;
-            match link(links, (id, member, uid), memory, vbusd) {
+            match link(links, (id, member, uid), memory, ends, vbusd) {
                 Ok(files) => Ok((Reply::Opened(id), files)),
                 Err(error) => {
                     vbus.close(member, id)?;
@@ -111,7 +117,7 @@ pub fn answer(
                 }
             }
         }
-        Request::Share { connection, shared } => {
+        &Request::Share { connection, shared } => {
             share(vbus, links, member, connection, shared)?;
             done(Reply::Done)
         }
@@ -119,14 +125,17 @@ pub fn answer(
             connection,
             call,
             argument,
-        } => done(Reply::Bytes(
-            vbus.call(member, connection, call, &argument)?,
-        )),
-        Request::Close { connection } => {
+        } => done(Reply::Bytes(vbus.call(
+            member,
+            *connection,
+            *call,
+            argument,
+        )?)),
+        &Request::Close { connection } => {
             vbus.close(member, connection)?;
             done(Reply::Done)
         }
-        Request::Prioritize {
+        &Request::Prioritize {
             connection,
             priority,
         } => {
@@ -186,26 +195,45 @@ fn admit_card(
     Ok(())
 }
 
-/// Makes the files of a connection with this memory. Returns the client's.
+/// The files of a connection.
+struct Ends {
+    kick: OwnedFd,
+    bell: OwnedFd,
+    /// The client's: a copy of the eventfd, and where it is notified.
+    theirs: [OwnedFd; 2],
+}
+
+impl Ends {
+    fn new() -> Result<Self, Error> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let kick = eventfd(0, flags).map_err(host("eventfd"))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(host("socketpair"))?;
+        // The client has nothing to say there. What it sent would wait until vbusd closes it.
+        shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
+        Ok(Ends {
+            kick,
+            bell,
+            theirs: [copy, theirs],
+        })
+    }
+}
+
+/// Lets a connection with this memory be notified. Returns the client's files.
 fn link(
     links: &mut Links,
     (id, member, uid): (ConnectionId, MemberId, Option<u32>),
     memory: Memory,
+    ends: Ends,
     vbusd: &Host<'_>,
 ) -> Result<Vec<OwnedFd>, Error> {
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let kick = eventfd(0, flags).map_err(host("eventfd"))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(host("socketpair"))?;
-    // The client has nothing to say there. What it sent would wait until vbusd closes it.
-    shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
-    let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
-    if let Some(crew) = vbusd.elsewhere.of(id) {
-        admit_card(links, uid, &crew, vbusd.elsewhere)?;
-        let theirs = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
+    let Ends { kick, bell, theirs } = ends;
+    if let Some(crew) = vbusd.cards.elsewhere().of(id) {
+        let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
         crew.order(move |worker| {
-            let heard = worker.listen(id, theirs);
+            let heard = worker.listen(id, copy);
             worker.note(heard.map(|()| Vec::new()));
         })?;
     } else {
@@ -221,7 +249,7 @@ fn link(
         kick,
     };
     links.insert(id, link);
-    Ok(vec![copy, theirs])
+    Ok(theirs.into())
 }
 
 fn share(

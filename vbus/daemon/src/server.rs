@@ -2,6 +2,7 @@
 //! The loop: sockets, notifications of clients, and the devices' work, in turns.
 
 use crate::administer;
+use crate::again::{Again, Postponed};
 use crate::card::{Cards, Crew};
 use crate::closer::{Closer, is_memory};
 use crate::disk::Pool;
@@ -73,6 +74,7 @@ pub struct Server {
     pool: Arc<Pool>,
     cards: Cards,
     later: Later,
+    again: Again,
     most_connections: usize,
     /// Since when it takes no peer.
     paused: Option<Instant>,
@@ -108,6 +110,7 @@ impl Server {
             pool,
             cards,
             later: Later::default(),
+            again: Again::default(),
             most_connections,
             paused: None,
             last_peer: 0,
@@ -124,10 +127,11 @@ impl Server {
         let mut packet = vec![0; MAX];
         loop {
             // Sockets get their turn also while devices are busy.
-            let patience = match (self.vbus.has_work(), self.paused) {
-                (true, _) => Some(Duration::ZERO),
-                (false, Some(_)) => Some(PAUSE),
-                (false, None) => None,
+            let patience = if self.vbus.has_work() {
+                Some(Duration::ZERO)
+            } else {
+                let pause = self.paused.map(|_| PAUSE);
+                pause.into_iter().chain(self.again.patience()).min()
             };
             let patience = patience.and_then(|time| Timespec::try_from(time).ok());
             let count = match epoll::wait(&self.poll, &mut buffer[..], patience.as_ref()) {
@@ -176,6 +180,9 @@ impl Server {
             if self.paused.is_some_and(|since| since.elapsed() >= PAUSE) {
                 let again = listen(&self.poll, &self.listener.socket).is_ok();
                 self.paused = (!again).then(Instant::now);
+            }
+            for postponed in self.again.due() {
+                self.repeat(postponed);
             }
             self.vbus.work(BUDGET);
             if self.vbus.take_news() || unsent {
@@ -280,9 +287,11 @@ impl Server {
         // What ends of clients have ordered is no part of it.
         self.cards.given();
         self.cards.trials().begin(tried.clone());
-        let again = is_tried(&request).then(|| request.clone());
-        let answer = self.answer(number, request, files);
-        if let (Some(trial), Some(request)) = (self.cards.trials().wanted(), again) {
+        let answer = self.answer(number, &request, &files);
+        if self.pool.predecessor().met() && answer.is_err() {
+            return self.postpone(number, request, files);
+        }
+        if let (Some(trial), true) = (self.cards.trials().wanted(), is_tried(&request)) {
             let (crew, attempt) = (trial.crew, trial.attempt);
             let order = crew.order(move |worker| {
                 let done = attempt();
@@ -298,6 +307,33 @@ impl Server {
         match &self.cards.given()[..] {
             [] => self.reply(number, answer),
             crews => self.wait(number, crews, answer, None),
+        }
+    }
+
+    /// Makes a request again a little later. Its peer waits, as for every answer.
+    fn postpone(&mut self, number: u64, request: Request, files: Vec<OwnedFd>) {
+        if let Some(peer) = self.peers.get_mut(&number) {
+            peer.waits = true;
+            watch(&self.poll, number, peer);
+            self.again.postpone(Postponed {
+                peer: number,
+                request,
+                files,
+            });
+        }
+    }
+
+    /// Makes a postponed request again, unless its peer has gone.
+    fn repeat(&mut self, postponed: Postponed) {
+        let Postponed {
+            peer: number,
+            request,
+            files,
+        } = postponed;
+        if let Some(peer) = self.peers.get_mut(&number) {
+            peer.waits = false;
+            watch(&self.poll, number, peer);
+            self.request(number, request, files, Vec::new());
         }
     }
 
@@ -355,12 +391,12 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, number: u64, request: Request, files: Vec<OwnedFd>) -> Answer {
+    fn answer(&mut self, number: u64, request: &Request, files: &[OwnedFd]) -> Answer {
         let Some(peer) = self.peers.get_mut(&number) else {
             return Err(Error::new(Kind::NotFound, "the client has gone"));
         };
         if peer.administrator {
-            if let Some(answer) = administer::answer(&mut self.vbus, &self.store, &request) {
+            if let Some(answer) = administer::answer(&mut self.vbus, &self.store, request) {
                 return answer.map(|reply| (reply, Vec::new()));
             }
         }
@@ -369,7 +405,7 @@ impl Server {
             poll: &self.poll,
             token: kick_token,
             most: self.most_connections,
-            elsewhere: self.cards.elsewhere(),
+            cards: &self.cards,
         };
         serve::answer(vbus, links, peer, request, files, &host)
     }

@@ -5,10 +5,12 @@
 mod common;
 
 use common::disks::{SECTORS, content, create, daemon, disk, path};
-use common::{compiled, link, name, soon};
+use common::{compiled, link, memory, name, send, soon, spawn};
 use paravane_vbus_client::bus::Kind;
-use paravane_vbus_client::protocol::{Reply, Request};
+use paravane_vbus_client::protocol::{Reply, Request, decode, encode, receive};
 use paravane_vbus_client::{Disk, Error, SECTOR};
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::RecvFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -179,6 +181,40 @@ fn vbusd_starts_without_a_file_and_finds_it_later(engine: &str) {
     assert!(early.unwrap_err().to_string().contains("No such file"));
     fs::rename(path(&daemon, "away"), path(&daemon, "image")).unwrap();
     disk(&daemon).read(0, &mut [0; SECTOR]).unwrap();
+}
+
+/// A vbusd that starts finds a file locked, as by one that was killed and has not quite ended. The
+/// file's client waits for its answer, and nobody else does.
+#[test]
+fn a_file_that_is_locked_at_the_start_keeps_nobody_else_waiting() {
+    let mut daemon = daemon("auto");
+    fs::write(path(&daemon, "second"), vec![1; SECTORS * SECTOR]).unwrap();
+    create(&daemon, "second", &[("file", "second")]).unwrap();
+    link(&mut daemon.control(), "lan", "second");
+    daemon.kill();
+    let image = File::open(path(&daemon, "image")).unwrap();
+    flock(&image, FlockOperation::LockExclusive).unwrap();
+    daemon.child = spawn(daemon.folder.path());
+    let [gone, waits] = [(); 2].map(|()| {
+        let mut control = daemon.control();
+        control.ask(&Request::Join { bus: name("lan") }).unwrap();
+        let open = Request::Open {
+            interface: 1,
+            version: 1,
+        };
+        send(control.socket(), &encode(&open).unwrap(), &[memory(4096)]);
+        control
+    });
+    drop(gone);
+    let second = Disk::connect(&daemon.socket(), "lan", "second", Duration::ZERO);
+    second.unwrap().read(0, &mut [0; SECTOR]).unwrap();
+    drop(image);
+    let mut packet = vec![0; 4096];
+    let (len, files) = receive(waits.socket(), &mut packet, RecvFlags::empty()).unwrap();
+    let reply: Reply = decode(&packet[..len]).unwrap();
+    assert!(matches!(reply, Reply::Opened(_)), "{reply:?}");
+    assert_eq!(files.len(), 2);
+    assert_eq!(daemon.attribute("disk", "connections"), 1);
 }
 
 fn a_file_that_shrinks_fails_requests_and_nothing_else(engine: &str) {

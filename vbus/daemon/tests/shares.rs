@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Daemon, FIRST, as_user, create_bus, join, memory, open_to_all};
-use paravane_vbus_client::bus::Kind;
+use paravane_vbus_client::bus::{ConnectionId, Kind};
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Control, Error};
 use std::fs;
@@ -30,13 +30,13 @@ fn daemon_with(class: &str) -> Option<Daemon> {
     Some(daemon)
 }
 
-fn open(control: &mut Control, len: u64) -> Result<(), Kind> {
+fn open(control: &mut Control, len: u64) -> Result<ConnectionId, Kind> {
     let request = Request::Open {
         interface: 1,
         version: 1,
     };
     match control.ask_with(&request, &[memory(len).as_fd()]) {
-        Ok((Reply::Opened(_), _)) => Ok(()),
+        Ok((Reply::Opened(id), _)) => Ok(id),
         Err(Error::Refused(error)) => Err(error.kind()),
         other => unreachable!("{other:?}"),
     }
@@ -107,6 +107,26 @@ fn a_user_s_networks_leave_some_for_others() {
     as_user(FIRST + 1, || {
         open(&mut join(&daemon).unwrap(), 64 << 10).unwrap();
     });
+}
+
+/// A user that has its part of the networks is refused before a network is made. Connections are
+/// numbered, so none was opened between two of another user.
+#[test]
+fn a_card_that_is_refused_is_not_made() {
+    let Some(daemon) = daemon_with("venet-user") else {
+        return;
+    };
+    let (_all, count) = as_user(FIRST, || open_all(&daemon, 64 << 10));
+    let mut control = join(&daemon).unwrap();
+    let before = open(&mut control, 64 << 10).unwrap();
+    as_user(FIRST, || {
+        let mut control = join(&daemon).unwrap();
+        for _ in 0..5 {
+            assert_eq!(open(&mut control, 64 << 10), Err(Kind::Limit), "{count}");
+        }
+    });
+    let after = open(&mut control, 64 << 10).unwrap();
+    assert_eq!(after.0, before.0 + 1);
 }
 
 /// The host allows few descriptors.

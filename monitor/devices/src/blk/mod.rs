@@ -14,6 +14,7 @@ mod bounds_tests;
 mod cache_tests;
 mod cut;
 mod disk;
+mod flushes;
 mod lone;
 #[cfg(test)]
 mod lone_tests;

@@ -5,6 +5,7 @@
 //! data file) is refused: the host would open a file that the image's author chose, and the author
 //! may be a guest.
 
+use super::flushes::Flushes;
 use super::storage::{SECTOR, Stop, Storage, stopped};
 use crate::buffers::{Buffers, Part};
 use anyhow::{Context, bail};
@@ -43,6 +44,7 @@ type Format = FormatAccess<imago::file::File>;
 /// A disk.
 pub struct Qcow2 {
     format: RwLock<Format>,
+    flushes: Flushes,
     length: u64,
 }
 
@@ -97,6 +99,7 @@ impl Qcow2 {
         }
         Ok(Qcow2 {
             format: RwLock::new(format),
+            flushes: Flushes::default(),
             length,
         })
     }
@@ -187,9 +190,10 @@ impl Storage for Qcow2 {
 
     fn flush(&self) -> io::Result<()> {
         let format = self.format();
-        // First the tables in memory, then everything.
+        // First the tables in memory, which stay there if the host has no room for them now, then
+        // everything.
         format.flush()?;
-        format.sync()
+        self.flushes.flush(|| format.sync())
     }
 
     fn zero(&self, offset: u64, length: u64, _free: bool, stop: Stop<'_>) -> io::Result<()> {

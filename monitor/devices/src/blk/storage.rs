@@ -2,6 +2,7 @@
 //! Where a block device keeps its data.
 
 use super::cut::Cut;
+use super::flushes::Flushes;
 use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
 use crate::buffers::Buffers;
@@ -80,7 +81,8 @@ pub trait Storage: Send + Sync {
     /// Writes bytes of the monitor.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes everything written before survive whatever happens to the host.
+    /// Makes everything written before survive whatever happens to the host. Once the host has
+    /// lost something, every flush fails.
     fn flush(&self) -> io::Result<()>;
 
     /// From now on every read uses the host's page cache.
@@ -126,6 +128,7 @@ pub struct Raw {
     direct: Option<File>,
     /// Every read uses the page cache.
     cached: AtomicBool,
+    flushes: Flushes,
     length: u64,
 }
 
@@ -162,6 +165,7 @@ impl Raw {
         Ok(Raw {
             direct: open_direct(&file),
             cached: AtomicBool::new(false),
+            flushes: Flushes::default(),
             file,
             length,
         })
@@ -224,7 +228,7 @@ impl Storage for Raw {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.flushes.flush(|| self.file.sync_data())
     }
 
     fn leave_direct_reads(&self) {
@@ -273,4 +277,24 @@ pub(super) fn write_zeroes(
         done += part as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe cannot be flushed, whatever is in it.
+    #[test]
+    fn a_flush_that_failed_is_not_forgotten() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let mut raw = Raw::open(file.path(), true).unwrap();
+        raw.flush().unwrap();
+        let (_other, pipe) = rustix::pipe::pipe().unwrap();
+        let disk = std::mem::replace(&mut raw.file, File::from(pipe));
+        assert!(raw.flush().is_err());
+        raw.file = disk;
+        assert!(raw.flush().is_err());
+        raw.write_bytes(0, &[1; 512]).unwrap();
+    }
 }

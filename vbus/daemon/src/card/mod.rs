@@ -41,6 +41,10 @@ const NETWORKS: usize = 16;
 const PART_OF_NETWORKS: usize = 2;
 const FILES_OF_NETWORK: usize = user::MAX_TCP + user::MAX_UDP + 8;
 
+/// Names of the classes.
+const TAP: &str = "venet-tap";
+const USER: &str = "venet-user";
+
 /// The threads of cards.
 #[derive(Debug)]
 pub struct Cards {
@@ -90,16 +94,25 @@ impl Cards {
         let resolver = self.resolver;
         [
             Box::new(CardClass {
-                name: "venet-tap",
+                name: TAP,
                 site: site(&self.taps),
                 kind: Box::new(|| Box::new(Tap::default())),
             }),
             Box::new(CardClass {
-                name: "venet-user",
+                name: USER,
                 site: site(&self.networks),
                 kind: Box::new(move || Box::new(User::new(resolver))),
             }),
         ]
+    }
+
+    /// The thread that has the cards of a class, if it is one of theirs.
+    pub fn crew(&self, class: &str) -> Option<&Arc<Crew>> {
+        match class {
+            TAP => Some(&self.taps),
+            USER => Some(&self.networks),
+            _ => None,
+        }
     }
 
     /// Which connections have cards on these threads.

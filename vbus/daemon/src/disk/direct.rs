@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads and writes by plain host calls.
+//! Reads, writes and flushes by plain host calls, for which the thread waits.
 
 use super::file::Image;
 use super::ring::Operation;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::io::{self, IoSliceMut};
+use rustix::fs::fdatasync;
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
 
-/// Bytes that the page cache has as a whole.
-const PAGE: usize = 4096;
+/// How often a call is made again that the host has interrupted. No signal of vbusd's does that, so
+/// a file system that says it each time would say it for ever.
+pub const TRIES: u32 = 3;
 
 /// Does a request, or what is left of it after the first `from` bytes. Waits for the host.
 ///
@@ -23,38 +23,69 @@ pub fn whole(
     from: usize,
 ) -> io::Result<()> {
     let rest = buffer.get_mut(from..).unwrap_or_default();
-    let offset = offset + from as u64;
+    let (len, offset) = (rest.len(), offset + from as u64);
     match operation {
-        Operation::Read => image.file.read_exact_at(rest, offset),
-        Operation::Write => image.file.write_all_at(rest, offset),
-        Operation::Flush => image.file.sync_data(),
+        Operation::Read => all(len, |done| {
+            let rest = rest.get_mut(done..).unwrap_or_default();
+            image.file.read_at(rest, offset + done as u64)
+        }),
+        Operation::Write => all(len, |done| {
+            let rest = rest.get(done..).unwrap_or_default();
+            image.file.write_at(rest, offset + done as u64)
+        }),
+        Operation::Flush => patient(|| Ok(fdatasync(&image.file)?)),
     }
 }
 
-/// Does what needs no wait for the disk. Returns how many bytes from the start are done. An error
-/// is left to the rest of the request: it comes again.
-pub fn at_once(image: &Image, operation: Operation, offset: u64, buffer: &mut [u8]) -> usize {
-    match operation {
-        Operation::Read if !image.always_waits.load(Ordering::Relaxed) => {
-            let mut parts = [IoSliceMut::new(buffer)];
-            match preadv2(&image.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
-                Ok(bytes) => bytes,
-                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
-                    image.always_waits.store(true, Ordering::Relaxed);
-                    0
-                }
-                Err(_) => 0,
+/// Does so many bytes by a call that does some of them, from the one of this number on.
+fn all(len: usize, mut some: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        match patient(|| some(done))? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => done += bytes,
+        }
+    }
+    Ok(())
+}
+
+/// Makes a call, and makes it again if it was interrupted.
+fn patient<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut tries = 0;
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && tries < TRIES => {
+                tries += 1;
             }
+            result => return result,
         }
-        // The page cache takes whole pages without a look at the disk. It makes their writer wait
-        // only if it has too many of them.
-        Operation::Write if is_pages(offset, buffer.len()) => {
-            image.file.write_at(buffer, offset).unwrap_or(0)
-        }
-        _ => 0,
     }
 }
 
-fn is_pages(offset: u64, len: usize) -> bool {
-    len.is_multiple_of(PAGE) && offset.is_multiple_of(PAGE as u64)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_or_interrupted_goes_on_and_has_an_end() {
+        let mut places = Vec::new();
+        let done = all(10, |at| {
+            places.push(at);
+            match places.len() {
+                2 => Err(io::ErrorKind::Interrupted.into()),
+                _ => Ok(4.min(10 - at)),
+            }
+        });
+        assert!(done.is_ok());
+        assert_eq!(places, [0, 4, 4, 8]);
+        let end = all(10, |at| Ok(if at == 0 { 4 } else { 0 })).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        let mut calls = 0;
+        let error = all(10, |_| {
+            calls += 1;
+            Err(io::ErrorKind::Interrupted.into())
+        });
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(calls, TRIES + 1);
+    }
 }

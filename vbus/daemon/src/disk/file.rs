@@ -3,39 +3,14 @@
 //! open files.
 
 use super::pool::{Mail, Message};
+use super::ring::Operation;
 use paravane_vbus::devices::block::SECTOR;
 use paravane_vbus::{Error, Kind, Name};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, fcntl_setfl, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-/// When vbusd started, by its first look.
-static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// For how long after its start vbusd waits for a locked file. A vbusd that was killed had its
-/// files in a ring, which the host's kernel ends some milliseconds after the process.
-const PREDECESSOR: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(5);
-
-/// The start that [`Image::open`] counts from is now, if it was not before.
-pub fn started() {
-    LazyLock::force(&STARTED);
-}
-
-/// Locks a file. What holds it may be the end of the vbusd before this one.
-fn lock(file: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
-    loop {
-        match flock(file, operation) {
-            Err(Errno::WOULDBLOCK) if STARTED.elapsed() < PREDECESSOR => sleep(AGAIN),
-            result => return result,
-        }
-    }
-}
 
 /// An open file, locked as machines lock theirs.
 #[derive(Debug)]
@@ -45,8 +20,10 @@ pub struct Image {
     pub id: u64,
     /// A ring has it, too.
     pub in_ring: AtomicBool,
-    /// The file system cannot say what it has in the page cache.
+    /// The file system cannot say whether a request would wait for the disk.
     pub always_waits: AtomicBool,
+    /// A flush has failed: see [`Image::settles`].
+    lost: AtomicBool,
     path: PathBuf,
     thread: Mail,
 }
@@ -66,7 +43,8 @@ impl Image {
     /// Opens a file in the folder, for this thread.
     ///
     /// # Errors
-    /// There is none, it is no ordinary file of whole sectors, or another program uses it.
+    /// There is none, or it is no ordinary file of whole sectors. [`Kind::Busy`]: another program
+    /// has it locked.
     pub fn open(folder: &Path, name: &Name, read_only: bool, thread: &Mail) -> Result<Self, Error> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let path = folder.join(name.as_str());
@@ -75,15 +53,16 @@ impl Image {
         } else {
             (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
         };
-        let host = |error: Errno| Error::new(Kind::Host, format!("{}: {error}", path.display()));
+        let place = path.display().to_string();
+        let host = |error: Errno| Error::new(Kind::Host, format!("{place}: {error}"));
         // A FIFO must not block, and a link may lead elsewhere.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
-        match lock(&file, operation) {
+        match flock(&file, operation) {
             // The file system has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {
-                let text = format!("{}: another disk or program uses it", path.display());
+                let text = format!("{place}: another disk or program uses it");
                 return Err(Error::new(Kind::Busy, text));
             }
             Err(error) => return Err(host(error)),
@@ -93,11 +72,37 @@ impl Image {
             id: LAST.fetch_add(1, Ordering::Relaxed),
             in_ring: AtomicBool::new(false),
             always_waits: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             path,
             thread: thread.clone(),
         };
         image.sectors()?;
+        // The flag was for the open alone. A ring takes it for a wish that nothing waits: on a file
+        // system that cannot say whether a request would wait (tmpfs, FUSE, NFS) it answers EAGAIN,
+        // and leaves the wait to the thread that all disks share.
+        fcntl_setfl(&image.file, OFlags::empty()).map_err(host)?;
         Ok(image)
+    }
+
+    /// Whether the client is told that its request was done, if it was `done` or not.
+    ///
+    /// A flush that has failed fails all that follow. The host tells of data that it could not
+    /// write once for each open file, then takes its pages for written, and tries no more. But all
+    /// clients share the open file, and what was lost may be of any of them. Nobody knows what the
+    /// disk has until it is opened anew.
+    pub fn settles(&self, operation: Operation, done: bool) -> bool {
+        if operation != Operation::Flush {
+            return done;
+        }
+        if !done {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        !self.has_lost()
+    }
+
+    /// Whether a flush has failed.
+    pub fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Its size now.

@@ -5,12 +5,14 @@
 //! request is done by another thread, as if in the order in which it came (`order`); its
 //! descriptors go back in the order of the queue.
 
+mod at_once;
 mod direct;
 mod engine;
 mod file;
 mod order;
 mod pool;
 mod port;
+mod predecessor;
 #[expect(unsafe_code, reason = "shares memory with the kernel")]
 mod ring;
 mod worker;
@@ -27,7 +29,7 @@ use paravane_vbus::{
     Work, devices, flag,
 };
 use paravane_vbus_shm::{Role, layout};
-use pool::{Action, Done, Job};
+use pool::{Action, Done, Job, Ticket};
 use port::Port;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +70,6 @@ impl DiskClass {
     /// While it `restores` what was configured, no file is opened: a disk opens its file when a
     /// client connects.
     pub fn new(folder: &Path, pool: &Arc<Pool>, restores: &Arc<AtomicBool>) -> Self {
-        file::started();
         DiskClass {
             folder: folder.join(FOLDER),
             pool: Arc::clone(pool),
@@ -97,6 +98,8 @@ impl Class for DiskClass {
             under_way: 0,
             requests: 0,
             failed: 0,
+            at_once: 0,
+            slow: 0,
         })
     }
 }
@@ -119,6 +122,10 @@ struct Disk {
     under_way: usize,
     requests: u64,
     failed: u64,
+    /// Those that the thread has done without a wait, and those for which it has waited although it
+    /// meant not to.
+    at_once: u64,
+    slow: u64,
 }
 
 impl Disk {
@@ -138,8 +145,11 @@ impl Disk {
         if !self.restores.load(Ordering::SeqCst) {
             let thread = self.pool.mail();
             let open = |name: &Name| Image::open(&self.folder, name, read_only, thread);
-            let image = file.as_ref().map(open).transpose()?;
-            self.image = image.map(Arc::new);
+            let image = file.as_ref().map(open).transpose();
+            if matches!(&image, Err(error) if error.kind() == Kind::Busy) {
+                self.pool.predecessor().meet();
+            }
+            self.image = image?.map(Arc::new);
         }
         (self.file, self.read_only) = (file, read_only);
         Ok(())
@@ -192,12 +202,14 @@ impl Disk {
         let was_full = self.is_full_for_all();
         for done in self.pool.done(&self.name) {
             let Done {
-                id,
-                number,
-                weight,
+                ticket,
+                way,
                 result,
             } = done;
-            self.under_way = self.under_way.saturating_sub(weight);
+            let (id, number) = (ticket.id, ticket.number);
+            self.under_way = self.under_way.saturating_sub(ticket.weight);
+            self.at_once += u64::from(way.at_once);
+            self.slow += u64::from(way.slow);
             let Some(port) = self.ports.get_mut(&id) else {
                 continue;
             };
@@ -259,13 +271,15 @@ impl Disk {
             let weight = bytes.max(LEAST);
             self.under_way += weight;
             self.pool.begin(Job {
-                device: self.name.clone(),
-                id,
-                number,
+                ticket: Ticket {
+                    device: self.name.clone(),
+                    id,
+                    number,
+                    weight,
+                },
                 image: Arc::clone(image),
                 engine: self.engine,
                 offset: sector * block::SECTOR,
-                weight,
                 action,
             });
         }
@@ -281,6 +295,7 @@ impl Device for Disk {
     fn attributes(&self) -> Vec<Attribute> {
         let file = self.file.as_ref().map(ToString::to_string);
         let used = self.engine.used(self.pool.refusal().is_none());
+        let lost = self.image.as_ref().is_some_and(|image| image.has_lost());
         vec![
             Attribute::setting(FILE, file.unwrap_or_default()),
             Attribute::setting(READ_ONLY, u8::from(self.read_only).to_string()),
@@ -293,6 +308,9 @@ impl Device for Disk {
             Attribute::figure("connections", self.ports.len() as u64),
             Attribute::figure("requests", self.requests),
             Attribute::figure("failed", self.failed),
+            Attribute::figure("at-once", self.at_once),
+            Attribute::figure("slow", self.slow),
+            Attribute::figure("lost", u64::from(lost)),
         ]
     }
 

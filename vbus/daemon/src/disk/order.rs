@@ -5,12 +5,15 @@
 //! covers the writes before it: the outcome is that of one request after the other. This also holds
 //! between connections, so a request of a connection that has ended is not done after one that was
 //! made again. Files do not wait for each other.
+//!
+//! Nothing waits for a flush but another flush. So flushes are kept apart: however many wait, they
+//! keep nobody else waiting, and one call of the host is enough for all that wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most requests of a file that run at a time. Others of the ring's places are left to other files.
 pub const RUNNING: usize = 16;
-/// How many waiting requests of a file are looked at. Later ones wait longer.
+/// How many waiting reads and writes of a file are looked at. Later ones wait longer.
 const WINDOW: usize = 32;
 
 /// What a request does to a file.
@@ -25,16 +28,13 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether it must find this earlier one done.
+    /// Whether a read or write must find this earlier one done.
     fn waits_for(&self, earlier: &Effect) -> bool {
         use Effect::{Flush, Read, Write};
         match (*self, *earlier) {
             (Write(a, b) | Read(a, b), Write(c, d)) | (Write(a, b), Read(c, d)) => a < d && c < b,
-            // A flush takes one of the ring's workers for as long as the disk needs, and those of
-            // one file could take all of them.
-            (Flush, Write(..) | Flush) => true,
             // Reads change nothing, and a flush covers what was written before it.
-            (Read(..), Read(..) | Flush) | (Write(..), Flush) | (Flush, Read(..)) => false,
+            (Read(..), Read(..)) | (Flush, _) | (_, Flush) => false,
         }
     }
 }
@@ -46,32 +46,85 @@ pub struct Started<J> {
     pub file: u64,
     pub number: u64,
     pub job: J,
+    /// Of a flush: others that are done with it.
+    pub with: Vec<J>,
 }
 
 #[derive(Debug)]
 struct Line<J> {
-    waiting: VecDeque<(Effect, J)>,
+    /// Reads and writes that wait, and flushes, by their numbers.
+    waiting: VecDeque<(u64, Effect, J)>,
+    flushes: VecDeque<(u64, J)>,
     running: Vec<(u64, Effect)>,
+    /// Writes that wait or run.
+    writes: BTreeSet<u64>,
     /// It is among the files that are looked at.
     looked_at: bool,
 }
 
 impl<J> Line<J> {
-    /// The first that may run.
-    fn next(&self) -> Option<usize> {
-        if self.running.len() >= RUNNING {
+    fn new() -> Self {
+        Line {
+            waiting: VecDeque::new(),
+            flushes: VecDeque::new(),
+            running: Vec::new(),
+            writes: BTreeSet::new(),
+            looked_at: false,
+        }
+    }
+
+    /// Takes the oldest flush, if it need not wait: all writes before it are done. Later ones may
+    /// run, or a stream of them would keep it waiting for ever.
+    fn next_flush(&mut self) -> Option<(u64, J)> {
+        let number = self.flushes.front()?.0;
+        // A flush takes one of the ring's workers for as long as the disk needs, and those of one
+        // file could take all of them.
+        let another = self.running.iter().any(|one| one.1 == Effect::Flush);
+        let written = self.writes.first().is_none_or(|&write| write > number);
+        if another || !written {
             return None;
         }
+        self.flushes.pop_front()
+    }
+
+    /// Takes the first read or write that may run.
+    fn next_transfer(&mut self) -> Option<(u64, Effect, J)> {
         let free = |index: &usize| {
-            let Some((effect, _)) = self.waiting.get(*index) else {
+            let Some((_, effect, _)) = self.waiting.get(*index) else {
                 return false;
             };
-            let mut before = self.waiting.iter().take(*index).map(|(effect, _)| effect);
-            let mut running = self.running.iter().map(|(_, effect)| effect);
+            let mut before = self.waiting.iter().take(*index).map(|one| &one.1);
+            let mut running = self.running.iter().map(|one| &one.1);
             !running.any(|other| effect.waits_for(other))
                 && !before.any(|other| effect.waits_for(other))
         };
-        (0..self.waiting.len().min(WINDOW)).find(free)
+        let index = (0..self.waiting.len().min(WINDOW)).find(free)?;
+        self.waiting.remove(index)
+    }
+
+    /// Takes what may run: its number, and jobs that are done together.
+    fn next(&mut self) -> Option<(u64, J, Vec<J>)> {
+        if self.running.len() >= RUNNING {
+            return None;
+        }
+        if let Some((number, job)) = self.next_flush() {
+            let others = std::iter::from_fn(|| self.next_flush());
+            let with = others.map(|(_, job)| job).collect();
+            self.running.push((number, Effect::Flush));
+            return Some((number, job, with));
+        }
+        let (number, effect, job) = self.next_transfer()?;
+        self.running.push((number, effect));
+        Some((number, job, Vec::new()))
+    }
+
+    fn finish(&mut self, number: u64) {
+        self.running.retain(|(other, _)| *other != number);
+        self.writes.remove(&number);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.flushes.is_empty() && self.running.is_empty()
     }
 }
 
@@ -103,12 +156,17 @@ impl<J> Order<J> {
 
     /// Adds a request after all others of its file.
     pub fn add(&mut self, file: u64, effect: Effect, job: J) {
-        let line = self.files.entry(file).or_insert_with(|| Line {
-            waiting: VecDeque::new(),
-            running: Vec::new(),
-            looked_at: false,
-        });
-        line.waiting.push_back((effect, job));
+        self.last += 1;
+        let number = self.last;
+        let line = self.files.entry(file).or_insert_with(Line::new);
+        match effect {
+            Effect::Flush => line.flushes.push_back((number, job)),
+            Effect::Read(..) => line.waiting.push_back((number, effect, job)),
+            Effect::Write(..) => {
+                line.writes.insert(number);
+                line.waiting.push_back((number, effect, job));
+            }
+        }
         self.look_at(file);
     }
 
@@ -119,16 +177,17 @@ impl<J> Order<J> {
                 continue;
             };
             line.looked_at = false;
-            let taken = line.next().and_then(|index| line.waiting.remove(index));
-            let Some((effect, job)) = taken else {
+            let Some((number, job, with)) = line.next() else {
                 // An end or another request brings it back.
                 continue;
             };
-            self.last += 1;
-            let number = self.last;
-            line.running.push((number, effect));
             self.look_at(file);
-            return Some(Started { file, number, job });
+            return Some(Started {
+                file,
+                number,
+                job,
+                with,
+            });
         }
         None
     }
@@ -136,24 +195,21 @@ impl<J> Order<J> {
     /// A request has been done.
     pub fn finish(&mut self, file: u64, number: u64) {
         if let Some(line) = self.files.get_mut(&file) {
-            line.running.retain(|(other, _)| *other != number);
+            line.finish(number);
         }
         self.look_at(file);
     }
 
     /// Forgets a file that has no more requests.
     pub fn forget(&mut self, file: u64) {
-        if let Some(line) = self.files.get(&file) {
-            if line.waiting.is_empty() && line.running.is_empty() {
-                self.files.remove(&file);
-            }
+        if self.files.get(&file).is_some_and(Line::is_empty) {
+            self.files.remove(&file);
         }
     }
 
     /// Whether no file has a request.
     pub fn is_empty(&self) -> bool {
-        let mut lines = self.files.values();
-        lines.all(|line| line.waiting.is_empty() && line.running.is_empty())
+        self.files.values().all(Line::is_empty)
     }
 }
 
@@ -189,6 +245,49 @@ mod tests {
             [0, 2]
         );
         assert_eq!(first(&[Flush, Flush, Read(0, 1), Write(1, 2)]), [0, 2, 3]);
+    }
+
+    /// Later writes that run all the time.
+    #[test]
+    fn a_stream_of_writes_does_not_keep_a_flush_waiting() {
+        let mut order = Order::new();
+        order.add(1, Write(0, 8), 0);
+        let first = order.next().unwrap();
+        order.add(1, Flush, 1);
+        order.add(1, Write(8, 16), 2);
+        assert_eq!(order.next().unwrap().job, 2);
+        assert!(order.next().is_none());
+        order.finish(1, first.number);
+        order.add(1, Write(16, 24), 3);
+        assert_eq!(order.next().unwrap().job, 1);
+    }
+
+    #[test]
+    fn many_flushes_keep_nobody_waiting_and_are_done_together() {
+        const MANY: usize = 4096;
+        let mut order = Order::new();
+        order.add(1, Flush, 0);
+        let mut flush = order.next().unwrap();
+        for job in 1..MANY {
+            order.add(1, Flush, job);
+        }
+        order.add(1, Write(0, 8), MANY);
+        order.add(1, Flush, MANY + 1);
+        order.add(1, Read(8, 16), MANY + 2);
+        let found: Vec<_> = std::iter::from_fn(|| order.next()).collect();
+        let jobs: Vec<_> = found.iter().map(|started| started.job).collect();
+        assert_eq!(jobs, [MANY, MANY + 2]);
+        order.finish(1, flush.number);
+        // All but the last, which comes after the write.
+        flush = order.next().unwrap();
+        assert_eq!(flush.job, 1);
+        assert!(flush.with.into_iter().eq(2..MANY));
+        assert!(order.next().is_none());
+        order.finish(1, flush.number);
+        assert!(order.next().is_none());
+        order.finish(1, found[0].number);
+        flush = order.next().unwrap();
+        assert_eq!((flush.job, flush.with), (MANY + 1, vec![]));
     }
 
     #[test]
@@ -249,22 +348,24 @@ mod tests {
                         expected[range(start, end)].fill(added);
                     }
                 } else if let Some(started) = order.next() {
-                    running.push(started);
+                    // A flush covers what was written when it began.
+                    running.push((started, found));
                     together = together.max(running.len());
                 } else if !running.is_empty() {
                     let index = usize::try_from(next(running.len() as u64)).unwrap();
-                    let ended = running.swap_remove(index);
-                    let (number, effect, before) = ended.job;
-                    match effect {
-                        Read(start, end) => {
-                            assert_eq!(found[range(start, end)], before[range(start, end)]);
-                        }
-                        Write(start, end) => found[range(start, end)].fill(number),
-                        Flush => {
-                            durable = found;
-                            let mut covered = durable.iter().zip(before);
-                            // What was there before, or something later.
-                            assert!(covered.all(|(now, then)| *now >= then));
+                    let (ended, begun) = running.swap_remove(index);
+                    for (number, effect, before) in ended.with.into_iter().chain([ended.job]) {
+                        match effect {
+                            Read(start, end) => {
+                                assert_eq!(found[range(start, end)], before[range(start, end)]);
+                            }
+                            Write(start, end) => found[range(start, end)].fill(number),
+                            Flush => {
+                                durable = begun;
+                                let mut covered = durable.iter().zip(before);
+                                // What was there before, or something later.
+                                assert!(covered.all(|(now, then)| *now >= then));
+                            }
                         }
                     }
                     order.finish(7, ended.number);

@@ -5,6 +5,8 @@
 
 use super::engine::Engine;
 use super::file::Image;
+use super::order::{Effect, Order};
+use super::predecessor::Predecessor;
 use super::ring::{Operation, Ring};
 use super::worker::{Tag, Worker};
 use super::{direct, worker};
@@ -42,29 +44,54 @@ impl Action {
     }
 }
 
-/// A request to a file.
+/// Who is told what became of a request.
 #[derive(Debug)]
-pub struct Job {
+pub struct Ticket {
     /// The device, its connection and the number of the request there.
     pub device: Name,
     pub id: ConnectionId,
     pub number: u64,
+    /// Bytes for which it counts while it is under way.
+    pub weight: usize,
+}
+
+/// A request to a file.
+#[derive(Debug)]
+pub struct Job {
+    pub ticket: Ticket,
     pub image: Arc<Image>,
     pub engine: Engine,
     /// In bytes.
     pub offset: u64,
-    /// What [`Done`] gives back.
-    pub weight: usize,
     pub action: Action,
+}
+
+impl Job {
+    /// What it does to its file.
+    pub fn effect(&self) -> Effect {
+        let end = |len: usize| self.offset.saturating_add(len as u64);
+        match &self.action {
+            Action::Read(len) => Effect::Read(self.offset, end(*len)),
+            Action::Write(bytes) => Effect::Write(self.offset, end(bytes.len())),
+            Action::Flush => Effect::Flush,
+        }
+    }
+}
+
+/// How the engine `auto` has done a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The thread has done all of it itself, without a wait for the disk.
+    pub at_once: bool,
+    /// It tried to, and has waited.
+    pub slow: bool,
 }
 
 /// What became of a request.
 #[derive(Debug)]
 pub struct Done {
-    pub id: ConnectionId,
-    pub number: u64,
-    /// That of the job, which is no longer under way.
-    pub weight: usize,
+    pub ticket: Ticket,
+    pub way: Way,
     /// The bytes that were read. `None`: the host could not do it.
     pub result: Option<Vec<u8>>,
 }
@@ -188,10 +215,20 @@ impl Outbox {
         })
     }
 
-    /// A result for a device.
-    pub fn put(&self, device: Name, done: Done) {
+    /// What became of a request, and of flushes that were done `with` it.
+    pub fn put(&self, done: Done, with: Vec<Ticket>) {
+        let covered = |ticket| Done {
+            ticket,
+            way: Way::default(),
+            result: done.result.as_ref().map(|_| Vec::new()),
+        };
+        let covered: Vec<_> = with.into_iter().map(covered).collect();
         let mut all = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(device).or_default().push(done);
+        for done in covered.into_iter().chain([done]) {
+            all.entry(done.ticket.device.clone())
+                .or_default()
+                .push(done);
+        }
         drop(all);
         // Fails only if the counter is full, which wakes all the same.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -211,6 +248,7 @@ pub struct Pool {
     outbox: Outbox,
     /// Why there is no ring.
     refusal: Option<String>,
+    predecessor: Predecessor,
 }
 
 impl Pool {
@@ -243,6 +281,7 @@ impl Pool {
             mail,
             outbox,
             refusal,
+            predecessor: Predecessor::new(),
         }))
     }
 
@@ -259,6 +298,11 @@ impl Pool {
     /// The way to the thread.
     pub fn mail(&self) -> &Mail {
         &self.mail
+    }
+
+    /// What the vbusd before this one may still have.
+    pub fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
     }
 
     /// Begins a request.
@@ -285,23 +329,38 @@ impl Drop for Pool {
     }
 }
 
-/// Work without a ring: one request after the other.
-fn plain(inbox: &Inbox, outbox: &Outbox) {
-    while let Some(message) = inbox.wait() {
-        match message {
-            Message::Job(job) => {
-                let (operation, mut buffer) = job.action.parts();
-                let done = direct::whole(&job.image, operation, job.offset, &mut buffer, 0);
-                let done = Done {
-                    id: job.id,
-                    number: job.number,
-                    weight: job.weight,
-                    result: worker::outcome(operation, buffer, done.is_ok()),
-                };
-                outbox.put(job.device, done);
+/// Messages that are taken before the next request is done.
+const TURN: usize = 16;
+
+/// Work without a ring: one request after the other, and one flush for all that wait.
+pub fn plain(inbox: &Inbox, outbox: &Outbox) {
+    let mut order = Order::new();
+    let mut ended = false;
+    while !ended || !order.is_empty() {
+        let first = match order.is_empty() {
+            true => inbox.wait().or(Some(Message::End)),
+            false => inbox.next(),
+        };
+        let others = std::iter::from_fn(|| inbox.next());
+        for message in first.into_iter().chain(others.take(TURN)) {
+            match message {
+                Message::Job(job) => order.add(job.image.id, job.effect(), job),
+                Message::Gone(image) => order.forget(image),
+                Message::End => ended = true,
             }
-            Message::Gone(_) => {}
-            Message::End => return,
+        }
+        if let Some(started) = order.next() {
+            order.finish(started.file, started.number);
+            let with = started.with.into_iter().map(|job| job.ticket).collect();
+            let job = started.job;
+            let (operation, mut buffer) = job.action.parts();
+            let done = direct::whole(&job.image, operation, job.offset, &mut buffer, 0);
+            let done = Done {
+                ticket: job.ticket,
+                way: Way::default(),
+                result: worker::outcome(&job.image, operation, buffer, done.is_ok()),
+            };
+            outbox.put(done, with);
         }
     }
 }

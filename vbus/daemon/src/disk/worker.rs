@@ -2,13 +2,14 @@
 //! The thread of disks on a host with rings: what waits for the disk does so in the ring, so one
 //! request does not wait for another without need.
 
-use super::direct;
+use super::at_once::{self, AtOnce};
+use super::direct::{self, TRIES};
 use super::engine::Engine;
 use super::file::Image;
-use super::order::{Effect, Order, Started};
-use super::pool::{Action, Done, Inbox, Job, Message, Outbox};
+use super::order::{Order, Started};
+use super::pool::{Done, Inbox, Job, Message, Outbox, Ticket, Way};
 use super::ring::{Finished, Operation, Request, Ring};
-use paravane_vbus::{ConnectionId, Name, limits};
+use paravane_vbus::limits;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -38,17 +39,27 @@ pub enum Tag {
 /// A request to a file that runs.
 #[derive(Debug)]
 pub struct Running {
-    device: Name,
-    id: ConnectionId,
-    number: u64,
-    weight: usize,
+    ticket: Ticket,
+    /// Of flushes that are done with this one.
+    with: Vec<Ticket>,
     image: Arc<Image>,
     operation: Operation,
     offset: u64,
     /// Bytes that are done.
     from: usize,
+    way: Way,
+    /// How often the host said that it could not do it now.
+    tries: u32,
     /// Its number in the order.
     started: u64,
+}
+
+/// A file in the ring's table.
+#[derive(Debug)]
+struct Place {
+    index: u32,
+    /// Requests in the ring.
+    under_way: usize,
 }
 
 /// The thread.
@@ -57,14 +68,21 @@ pub struct Worker {
     inbox: Inbox,
     outbox: Outbox,
     order: Order<Job>,
+    at_once: AtOnce,
     /// Places in the ring's table by the images there, and those that are free.
-    places: BTreeMap<u64, u32>,
+    places: BTreeMap<u64, Place>,
     free: Vec<u32>,
     ended: bool,
 }
 
 /// What the client gets of a request: what was read. `None`: it failed.
-pub fn outcome(operation: Operation, buffer: Vec<u8>, done: bool) -> Option<Vec<u8>> {
+pub fn outcome(
+    image: &Image,
+    operation: Operation,
+    buffer: Vec<u8>,
+    done: bool,
+) -> Option<Vec<u8>> {
+    let done = image.settles(operation, done);
     let data = match operation {
         Operation::Read => buffer,
         Operation::Write | Operation::Flush => Vec::new(),
@@ -79,16 +97,6 @@ fn give_up(what: &str, error: impl Display) -> ! {
     std::process::abort()
 }
 
-/// What a request does to its file.
-fn effect(job: &Job) -> Effect {
-    let end = |len: usize| job.offset.saturating_add(len as u64);
-    match &job.action {
-        Action::Read(len) => Effect::Read(job.offset, end(*len)),
-        Action::Write(bytes) => Effect::Write(job.offset, end(bytes.len())),
-        Action::Flush => Effect::Flush,
-    }
-}
-
 impl Worker {
     /// With a ring of this thread.
     pub fn new(ring: Ring<Tag>, inbox: Inbox, outbox: Outbox) -> Self {
@@ -98,6 +106,7 @@ impl Worker {
             inbox,
             outbox,
             order: Order::new(),
+            at_once: AtOnce::default(),
             places: BTreeMap::new(),
             free: places.rev().collect(),
             ended: false,
@@ -158,14 +167,14 @@ impl Worker {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Job(job) => self.order.add(job.image.id, effect(&job), job),
+            Message::Job(job) => self.order.add(job.image.id, job.effect(), job),
             Message::Gone(image) => {
                 self.order.forget(image);
                 if let Some(place) = self.places.remove(&image) {
-                    if let Err(error) = self.ring.set_file(place, None) {
+                    if let Err(error) = self.ring.set_file(place.index, None) {
                         give_up("the ring does not give a file back", error);
                     }
-                    self.free.push(place);
+                    self.free.push(place.index);
                 }
             }
             Message::End => self.ended = true,
@@ -186,40 +195,52 @@ impl Worker {
         true
     }
 
-    /// The place of a file in the ring's table. `None`: there is none left.
+    /// The place of a file in the ring's table, for another request. `None`: there is none left.
     fn place(&mut self, image: &Image) -> Option<u32> {
-        if let Some(place) = self.places.get(&image.id) {
-            return Some(*place);
+        if let Some(place) = self.places.get_mut(&image.id) {
+            place.under_way += 1;
+            return Some(place.index);
         }
-        let place = self.free.pop()?;
+        let index = self.free.pop()?;
         // Before the ring has the file: from then on its lock does not end with the image.
         image.in_ring.store(true, Ordering::Release);
-        if self.ring.set_file(place, Some(image.file.as_fd())).is_err() {
+        if self.ring.set_file(index, Some(image.file.as_fd())).is_err() {
             // The host has no memory for it now.
-            self.free.push(place);
+            self.free.push(index);
             return None;
         }
-        self.places.insert(image.id, place);
-        Some(place)
+        // The file may be of a disk that does not try.
+        at_once::probe(image);
+        let under_way = 1;
+        self.places.insert(image.id, Place { index, under_way });
+        Some(index)
     }
 
     fn execute(&mut self, started: Started<Job>) {
         let job = started.job;
         let (operation, mut buffer) = job.action.parts();
         let mut running = Box::new(Running {
-            device: job.device,
-            id: job.id,
-            number: job.number,
-            weight: job.weight,
+            ticket: job.ticket,
+            with: started.with.into_iter().map(|job| job.ticket).collect(),
             image: job.image,
             operation,
             offset: job.offset,
             from: 0,
+            way: Way::default(),
+            tries: 0,
             started: started.number,
         });
         if job.engine == Engine::Auto {
-            running.from = direct::at_once(&running.image, operation, job.offset, &mut buffer);
+            let place = self.places.get(&running.image.id);
+            let alone = place.is_none_or(|place| place.under_way == 0);
+            let (image, offset) = (&running.image, job.offset);
+            let attempt = self
+                .at_once
+                .attempt(image, operation, offset, &mut buffer, alone);
+            running.from = attempt.bytes;
+            running.way.slow = attempt.slow;
             if operation != Operation::Flush && running.from >= buffer.len() {
+                running.way.at_once = true;
                 return self.finish(*running, buffer, true);
             }
         }
@@ -240,6 +261,7 @@ impl Worker {
             offset: running.offset,
             buffer,
             from: running.from,
+            waits: running.image.always_waits.load(Ordering::Relaxed),
         };
         self.begin(request, Tag::Running(running));
     }
@@ -258,6 +280,7 @@ impl Worker {
             offset: 0,
             buffer,
             from: 0,
+            waits: false,
         };
         self.begin(request, Tag::Wake);
     }
@@ -274,6 +297,9 @@ impl Worker {
             (Tag::Wake, Ok(_) | Err(Errno::INTR | Errno::AGAIN)) => return self.listen(buffer),
             (Tag::Wake, Err(error)) => give_up("an eventfd cannot be read", error),
         };
+        if let Some(place) = self.places.get_mut(&running.image.id) {
+            place.under_way = place.under_way.saturating_sub(1);
+        }
         let left = buffer.len().saturating_sub(running.from);
         match progress(running.operation, left, result) {
             Progress::Whole => self.finish(*running, buffer, true),
@@ -281,8 +307,11 @@ impl Worker {
                 running.from += bytes;
                 self.submit(running, buffer);
             }
-            Progress::Waits => self.finish_directly(*running, buffer),
-            Progress::Failed => self.finish(*running, buffer, false),
+            Progress::NotNow if running.tries < TRIES => {
+                running.tries += 1;
+                self.submit(running, buffer);
+            }
+            Progress::NotNow | Progress::Failed => self.finish(*running, buffer, false),
         }
     }
 
@@ -302,12 +331,11 @@ impl Worker {
     fn finish(&mut self, running: Running, buffer: Vec<u8>, done: bool) {
         self.order.finish(running.image.id, running.started);
         let done = Done {
-            id: running.id,
-            number: running.number,
-            weight: running.weight,
-            result: outcome(running.operation, buffer, done),
+            ticket: running.ticket,
+            way: running.way,
+            result: outcome(&running.image, running.operation, buffer, done),
         };
-        self.outbox.put(running.device, done);
+        self.outbox.put(done, running.with);
     }
 }
 
@@ -317,8 +345,9 @@ enum Progress {
     Whole,
     /// So many bytes more.
     Part(usize),
-    /// This file can be used only by who waits for it.
-    Waits,
+    /// The host could not do it now. Its threads have waited already where that is of use, so this
+    /// thread, which all disks need, does not.
+    NotNow,
     Failed,
 }
 
@@ -330,7 +359,7 @@ fn progress(operation: Operation, left: usize, result: Result<usize, Errno>) -> 
         Ok(0) => Progress::Failed,
         Ok(bytes) if bytes >= left => Progress::Whole,
         Ok(bytes) => Progress::Part(bytes),
-        Err(Errno::AGAIN | Errno::INTR) => Progress::Waits,
+        Err(Errno::AGAIN | Errno::INTR) => Progress::NotNow,
         Err(_) => Progress::Failed,
     }
 }
@@ -351,7 +380,7 @@ mod tests {
             (Flush, 0, Ok(0), Progress::Whole),
             (Flush, 0, Err(Errno::IO), Progress::Failed),
             (Write, 4096, Err(Errno::NOSPC), Progress::Failed),
-            (Read, 4096, Err(Errno::AGAIN), Progress::Waits),
+            (Read, 4096, Err(Errno::AGAIN), Progress::NotNow),
         ] {
             let found = progress(operation, left, result);
             assert_eq!(found, expected, "{operation:?} {left} {result:?}");

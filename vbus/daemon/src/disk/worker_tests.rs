@@ -3,7 +3,7 @@
 
 use super::engine::Engine;
 use super::file::Image;
-use super::pool::{Action, Done, Inbox, Job, Mail, Message, Outbox};
+use super::pool::{Action, Done, Inbox, Job, Mail, Message, Outbox, Ticket, plain};
 use super::ring::Ring;
 use super::worker::{self, Worker};
 use paravane_vbus::{ConnectionId, Name};
@@ -32,13 +32,15 @@ impl Client<'_> {
 
     fn begin(&self, image: &Arc<Image>, engine: Engine, number: u64, offset: u64, action: Action) {
         self.mail.send(Message::Job(Job {
-            device: name("disk"),
-            id: ConnectionId(1),
-            number,
+            ticket: Ticket {
+                device: name("disk"),
+                id: ConnectionId(1),
+                number,
+                weight: 0,
+            },
             image: Arc::clone(image),
             engine,
             offset,
-            weight: 0,
             action,
         }));
     }
@@ -56,8 +58,11 @@ impl Client<'_> {
     }
 }
 
-/// Runs a thread with a ring, and returns how many files its ring has at the end.
-fn with_worker(body: impl FnOnce(&Client<'_>)) -> usize {
+/// Runs a thread of disks, and returns what it returns.
+fn with_thread<R: Send + 'static>(
+    run: impl FnOnce(Inbox, Outbox) -> R + Send + 'static,
+    body: impl FnOnce(&Client<'_>),
+) -> R {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("image"), vec![0; SIZE]).unwrap();
     let (mail, inbox) = Inbox::new().unwrap();
@@ -67,48 +72,59 @@ fn with_worker(body: impl FnOnce(&Client<'_>)) -> usize {
         folder: folder.path(),
     };
     let outbox = client.outbox.clone();
-    let thread = std::thread::spawn(move || {
-        let ring = Ring::new(worker::DEPTH, worker::FILES).unwrap();
-        let mut worker = Worker::new(ring, inbox, outbox);
-        worker.run();
-        worker.files()
-    });
+    let thread = std::thread::spawn(move || run(inbox, outbox));
     body(&client);
     client.mail.send(Message::End);
     thread.join().unwrap()
 }
 
+/// Runs a thread with a ring, and returns how many files its ring has at the end.
+fn with_worker(body: impl FnOnce(&Client<'_>)) -> usize {
+    let run = |inbox, outbox| {
+        let ring = Ring::new(worker::DEPTH, worker::FILES).unwrap();
+        let mut worker = Worker::new(ring, inbox, outbox);
+        worker.run();
+        worker.files()
+    };
+    with_thread(run, body)
+}
+
 /// Writes, reads and flushes at once, by all engines in turn: each read finds what was written
 /// last before it.
+fn mixed_requests(client: &Client<'_>) {
+    let image = client.open();
+    let mut number = 0;
+    for round in 0..60_u8 {
+        let mut expected = Vec::new();
+        for step in 0..20_u8 {
+            let engine = Engine::ALL[usize::from(round + step / 7) % 3];
+            let byte = round.wrapping_mul(20).wrapping_add(step);
+            // Whole pages and parts of pages, one on top of the other.
+            let (offset, len) = (u64::from(step % 3) * 512, 4096 << (step % 2));
+            number += 3;
+            let write = Action::Write(vec![byte; len]);
+            client.begin(&image, engine, number, offset, write);
+            client.begin(&image, engine, number + 1, offset, Action::Read(len));
+            client.begin(&image, engine, number + 2, 0, Action::Flush);
+            expected.push((number + 1, vec![byte; len]));
+        }
+        let results = client.results(60);
+        assert!(results.iter().all(|done| done.result.is_some()));
+        for (number, bytes) in expected {
+            let mut found = results.iter().filter(|done| done.ticket.number == number);
+            assert_eq!(found.next().unwrap().result.as_ref(), Some(&bytes));
+        }
+    }
+}
+
 #[test]
 fn requests_at_once_have_the_outcome_of_one_after_the_other() {
-    let left = with_worker(|client| {
-        let image = client.open();
-        let mut number = 0;
-        for round in 0..60_u8 {
-            let mut expected = Vec::new();
-            for step in 0..20_u8 {
-                let engine = Engine::ALL[usize::from(round + step / 7) % 3];
-                let byte = round.wrapping_mul(20).wrapping_add(step);
-                // Whole pages and parts of pages, one on top of the other.
-                let (offset, len) = (u64::from(step % 3) * 512, 4096 << (step % 2));
-                number += 3;
-                let write = Action::Write(vec![byte; len]);
-                client.begin(&image, engine, number, offset, write);
-                client.begin(&image, engine, number + 1, offset, Action::Read(len));
-                client.begin(&image, engine, number + 2, 0, Action::Flush);
-                expected.push((number + 1, vec![byte; len]));
-            }
-            let results = client.results(60);
-            assert!(results.iter().all(|done| done.result.is_some()));
-            for (number, bytes) in expected {
-                let mut found = results.iter().filter(|done| done.number == number);
-                assert_eq!(found.next().unwrap().result.as_ref(), Some(&bytes));
-            }
-        }
-        drop(image);
-    });
-    assert_eq!(left, 0);
+    assert_eq!(with_worker(mixed_requests), 0);
+}
+
+#[test]
+fn a_thread_without_a_ring_has_the_same_outcome() {
+    with_thread(|inbox, outbox| plain(&inbox, &outbox), mixed_requests);
 }
 
 /// More files than the ring has places come and go. The lock of each ends with it, although the

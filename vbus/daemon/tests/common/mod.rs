@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 pub mod disks;
+pub mod fuse;
 
 use paravane_vbus_client::bus::{Access, Name};
 use paravane_vbus_client::protocol::{Reply, Request};

@@ -49,8 +49,9 @@ pub const OP_FSYNC: u8 = 3;
 pub const OP_READ: u8 = 22;
 pub const OP_WRITE: u8 = 23;
 
-/// Flag of a request: its file is a number in the ring's table.
+/// Flags of a request: its file is a number in the ring's table; a thread of the kernel does it.
 pub const SQE_FIXED_FILE: u8 = 1 << 0;
+pub const SQE_ASYNC: u8 = 1 << 4;
 /// Flag of `OP_FSYNC`: `fdatasync`.
 pub const FSYNC_DATASYNC: u32 = 1 << 0;
 

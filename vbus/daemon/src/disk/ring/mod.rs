@@ -25,8 +25,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The kernel's threads that wait where a file has to (`io-wq`), and those for anything else.
-const WORKERS: [u32; 2] = [64, 1];
+/// Most threads of the kernel that wait where a file has to (`io-wq`), and those for anything else:
+/// the kernel does not look at the file of a request with [`abi::SQE_ASYNC`]. Each are enough for
+/// every request of the ring, so those that wait keep no others from a thread.
+const WORKERS: [u32; 2] = [256, 256];
 /// How long the thread waits if the kernel has no memory for a request.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -35,9 +37,12 @@ const RESTRICTIONS: [(u16, u8); 6] = [
     (abi::RESTRICTION_SQE_OP, abi::OP_READ),
     (abi::RESTRICTION_SQE_OP, abi::OP_WRITE),
     (abi::RESTRICTION_SQE_OP, abi::OP_FSYNC),
-    // Files of the table, and nothing else that a flag could ask for.
+    // Files of the table, and nothing that a flag could ask for but a thread of the kernel.
     (abi::RESTRICTION_SQE_FLAGS_REQUIRED, abi::SQE_FIXED_FILE),
-    (abi::RESTRICTION_SQE_FLAGS_ALLOWED, abi::SQE_FIXED_FILE),
+    (
+        abi::RESTRICTION_SQE_FLAGS_ALLOWED,
+        abi::SQE_FIXED_FILE | abi::SQE_ASYNC,
+    ),
     // Disks come and go.
     (abi::RESTRICTION_REGISTER_OP, abi::RESTRICTION_FILES_UPDATE),
 ];
@@ -64,6 +69,9 @@ pub struct Request {
     pub buffer: Vec<u8>,
     /// Bytes of the buffer that are done already.
     pub from: usize,
+    /// A thread of the kernel does it from the start. Elsewhere the kernel first tries to do it
+    /// while the caller enters the ring, without waiting.
+    pub waits: bool,
 }
 
 /// A request that the kernel is done with.
@@ -220,11 +228,12 @@ impl<T> Ring<T> {
             offset,
             mut buffer,
             from,
+            waits,
         } = request;
         let number = self.free.pop().ok_or(Full)?;
         let rest = buffer.get_mut(from..).unwrap_or_default();
         let mut entry = Entry {
-            flags: abi::SQE_FIXED_FILE,
+            flags: abi::SQE_FIXED_FILE | if waits { abi::SQE_ASYNC } else { 0 },
             file: file.cast_signed(),
             user_data: u64::from(number),
             ..Entry::default()

@@ -31,6 +31,7 @@ fn request(operation: Operation, offset: u64, buffer: &[u8], from: usize) -> Req
         offset,
         buffer: buffer.to_vec(),
         from,
+        waits: false,
     }
 }
 
@@ -131,10 +132,19 @@ fn what_it_was_not_made_for_is_refused() {
             let found = play(opcode, abi::SQE_FIXED_FILE, 1);
             assert_eq!(found, expected, "operation {opcode}");
         }
-        // A descriptor of the process; IOSQE_IO_LINK, IOSQE_ASYNC.
+        // A thread of the kernel.
+        for opcode in admitted {
+            assert_eq!(play(opcode, abi::SQE_FIXED_FILE | abi::SQE_ASYNC, 1), Ok(0));
+        }
+        // A descriptor of the process; IOSQE_IO_DRAIN, IOSQE_IO_LINK, IOSQE_IO_HARDLINK.
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
         for opcode in admitted {
-            for (flags, file) in [(0, descriptor), (1 | 1 << 2, 1), (1 | 1 << 4, 1)] {
+            for (flags, file) in [
+                (0, descriptor),
+                (1 | 1 << 1, 1),
+                (1 | 1 << 2, 1),
+                (1 | 1 << 3, 1),
+            ] {
                 let found = play(opcode, flags, file);
                 assert_eq!(found, Err(Errno::ACCESS), "{opcode}, flags {flags}");
             }
