@@ -42,7 +42,8 @@ fn machine(options: &str) -> Worker {
 /// Has the program started this often. Each start must end with the code.
 fn start(machine: &mut Worker, program: &str, starts: u32, code: u8) {
     machine.does(&format!(
-        "i=0; while [ $i -lt {starts} ]; do {program}; [ $? = {code} ] || echo wrong; i=$((i+1)); done"
+        "i=0; while [ $i -lt {starts} ]; do {program}; \
+         [ $? = {code} ] || echo wrong; i=$((i+1)); done"
     ));
 }
 

@@ -126,8 +126,8 @@ int main(int count, char **words)
 	own = own_pages((void *)map);
 	for (long page = 0; page < pages; page++)
 		for (long i = 0; i < WORDS; i++) {
-			uint64_t want = ((uint64_t)page << 32 | (uint64_t)i) +
-					(i == page % WORDS && is_written(pattern, page, pages) ? 5 : 0);
+			int written = i == page % WORDS && is_written(pattern, page, pages);
+			uint64_t want = ((uint64_t)page << 32 | (uint64_t)i) + (written ? 5 : 0);
 
 			if (map[page * WORDS + i] == want)
 				continue;
