@@ -5,11 +5,14 @@
  *
  * row: one after the other; seen: the same, and all were read before; half: each second one;
  * pairs: two of each 32; cut: the first half in a row, then the file loses all, and what is beyond
- * its end must be gone.
+ * its end must be gone; open: a row, while the file is open for writing; shared: a row, while the
+ * file has a shared mapping that can be written. In the last two, each page must show what the file
+ * becomes just before the program writes to the page.
  */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +32,7 @@ static void check(int good, const char *what)
 	exit(1);
 }
 
+/* A new file, open for reading and writing. */
 static int new_file(const char *path, long pages)
 {
 	int file = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
@@ -102,26 +106,52 @@ static void check_gone(volatile uint64_t *map, long pages)
 	}
 }
 
+/* The word of a page that the program writes becomes another, by the mapping or by the file. */
+static void change(int writer, volatile uint64_t *shared, long page, uint64_t word)
+{
+	long at = page * WORDS + page % WORDS;
+
+	if (shared)
+		shared[at] = word;
+	else
+		check(pwrite(writer, &word, 8, at * 8) == 8, "pwrite");
+}
+
 int main(int count, char **words)
 {
 	long pages = count == 4 ? atol(words[2]) : 0, took, own;
 	const char *pattern = pages > 0 ? words[3] : "";
-	volatile uint64_t *map;
+	volatile uint64_t *map, *shared = NULL;
 	uint64_t sum = 0;
-	int file;
+	int file, writer;
+	bool changes;
 
 	if (pages <= 0)
 		return 2;
-	file = new_file(words[1], pages);
+	changes = !strcmp(pattern, "open") || !strcmp(pattern, "shared");
+	writer = new_file(words[1], pages);
+	if (!strcmp(pattern, "shared")) {
+		shared = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, writer, 0);
+		check(shared != MAP_FAILED, "mmap shared");
+	}
+	if (strcmp(pattern, "open"))
+		close(writer);
+	file = open(words[1], O_RDONLY);
+	check(file >= 0, words[1]);
 	map = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
 	check(map != MAP_FAILED, "mmap");
 	if (!strcmp(pattern, "seen"))
 		for (long page = 0; page < pages; page++)
 			sum += map[page * WORDS];
 	took = faults();
-	for (long page = 0; page < pages; page++)
+	for (long page = 0; page < pages; page++) {
+		volatile uint64_t *word = map + page * WORDS + page % WORDS;
+
+		if (changes)
+			change(writer, shared, page, *word + 1);
 		if (is_written(pattern, page, pages))
-			map[page * WORDS + page % WORDS] += 5;
+			*word += changes ? 4 : 5;
+	}
 	took = faults() - took;
 	own = own_pages((void *)map);
 	for (long page = 0; page < pages; page++)
@@ -135,7 +165,7 @@ int main(int count, char **words)
 			return 1;
 		}
 	if (!strcmp(pattern, "cut")) {
-		check(!ftruncate(file, 0), "ftruncate");
+		check(!truncate(words[1], 0), "truncate");
 		check_gone(map, pages);
 	}
 	printf("%ld %ld\n", took, own);

@@ -184,7 +184,7 @@ fn vbusd_starts_without_a_file_and_finds_it_later(engine: &str) {
 }
 
 /// A vbusd that starts finds a file locked, as by one that was killed and has not quite ended. The
-/// file's client waits for its answer, and nobody else does.
+/// file's client waits for its answer, and no other client does.
 #[test]
 fn a_file_that_is_locked_at_the_start_keeps_nobody_else_waiting() {
     let mut daemon = daemon("auto");

@@ -194,7 +194,7 @@ fn after_a_slow_write_the_ring_has_them_for_a_while() {
     });
 }
 
-/// The host says once that it has lost data, to whoever flushes then.
+/// The host reports lost data once, to the next flush.
 fn data_that_was_lost_fails_every_flush_from_then_on(engine: &str) {
     with_files(engine, |daemon, files| {
         let mut clients = [(); 3].map(|()| requests(daemon, "disk"));
@@ -233,7 +233,7 @@ fn data_that_was_lost_fails_every_flush_from_then_on(engine: &str) {
     });
 }
 
-/// Many clients flush at once, while the disk is slow: they keep nobody from reading, and the host
+/// Many clients flush at once, while the disk is slow: they delay no read, and the host
 /// is not asked for each of them.
 #[test]
 fn many_flushes_stop_nobody_and_are_done_together() {

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// The host tells of data that it could not write once for each open file, then takes its pages for
 /// written, and tries no more: the next flush would succeed. But a driver may have several flushes
-/// under way, and nobody knows what the disk has. So all flushes after one that has failed fail,
-/// until the file is opened anew.
+/// under way, and the contents of the disk are unknown. So all flushes after one that has failed
+/// fail, until the file is opened anew.
 #[derive(Debug, Default)]
 pub struct Flushes {
     /// One has failed.

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 const PAGE: usize = 4096;
 /// A write that takes longer has waited. The largest is copied in a tenth of it.
 const SLOW: Duration = Duration::from_millis(1);
-/// How long the thread writes nothing itself after one: so many times as long as it took, but
-/// within these bounds.
+/// The thread leaves writes to the ring after a slow one, for this multiple of its time and within
+/// these bounds.
 const TIMES: u32 = 16;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);

@@ -37,7 +37,8 @@ pub fn whole(
     }
 }
 
-/// Does so many bytes by a call that does some of them, from the one of this number on.
+/// Transfers `len` bytes. `some` transfers a part of them, from the given position on, and returns
+/// its length.
 fn all(len: usize, mut some: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
     let mut done = 0;
     while done < len {

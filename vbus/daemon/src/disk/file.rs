@@ -88,8 +88,8 @@ impl Image {
     ///
     /// A flush that has failed fails all that follow. The host tells of data that it could not
     /// write once for each open file, then takes its pages for written, and tries no more. But all
-    /// clients share the open file, and what was lost may be of any of them. Nobody knows what the
-    /// disk has until it is opened anew.
+    /// clients share the open file, and what was lost may be of any of them. The contents of the
+    /// disk are unknown until it is opened anew.
     pub fn settles(&self, operation: Operation, done: bool) -> bool {
         if operation != Operation::Flush {
             return done;

@@ -6,8 +6,8 @@
 //! between connections, so a request of a connection that has ended is not done after one that was
 //! made again. Files do not wait for each other.
 //!
-//! Nothing waits for a flush but another flush. So flushes are kept apart: however many wait, they
-//! keep nobody else waiting, and one call of the host is enough for all that wait.
+//! Nothing waits for a flush but another flush. So flushes have a queue of their own: they delay
+//! no other request, and one call of the host is enough for all that wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

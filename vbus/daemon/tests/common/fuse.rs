@@ -45,7 +45,7 @@ pub enum Act {
     /// Nothing before [`Files::release`].
     Hold,
     Fail(Errno),
-    /// At most so many bytes.
+    /// At most this many bytes.
     Part(usize),
 }
 

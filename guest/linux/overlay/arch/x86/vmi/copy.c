@@ -6,6 +6,10 @@
  * two pages in a row were written, a fault copies the next ones, too: as many as the row has, and
  * no more than VMI_COPY_AHEAD_PAGES. A row that ends has wasted as many copies as it has pages, at
  * most.
+ *
+ * A page of a private mapping shows what others write to the file, up to the first write to it by
+ * the program. A copy ahead would end that early, so a file that somebody may write to now is left
+ * alone. POSIX leaves open what is seen of later changes.
  */
 #include <linux/prefault.h>
 #include <linux/highmem.h>
@@ -45,6 +49,12 @@ struct ahead {
 	unsigned int count;
 	struct ahead_page page[VMI_COPY_AHEAD_PAGES];
 };
+
+static bool may_be_written(const struct file *file)
+{
+	return file->f_mode & FMODE_WRITE || inode_is_open_for_write(file_inode(file)) ||
+	       mapping_writably_mapped(file->f_mapping);
+}
 
 static unsigned long ahead_addr(const struct ahead *a, unsigned int i)
 {
@@ -87,7 +97,7 @@ static bool look_at_entries(struct ahead *a)
 	return true;
 }
 
-/* The page of the file for an address without an entry, if it is there and nobody holds it. */
+/* The file's page for an address without an entry, locked; NULL if it is not cached or is busy. */
 static struct page *cached_page(struct vm_area_struct *vma, unsigned long addr)
 {
 	struct address_space *mapping = vma->vm_file->f_mapping;
@@ -168,7 +178,7 @@ static void put_copy(struct ahead *a, unsigned int i, pte_t *pte)
 	folio_add_lru_vma(p->to, vma);
 	set_pte_at(vma->vm_mm, ahead_addr(a, i), pte, entry);
 	p->to = NULL;
-	/* After the flush and the new entry: whoever counts the old page's users sees none here. */
+	/* Only after the flush and the new entry may the old page look unused. */
 	if (!p->locked) {
 		dec_mm_counter(vma->vm_mm, mm_counter_file(page_folio(p->from)));
 		folio_remove_rmap_pte(page_folio(p->from), p->from, vma);
@@ -233,7 +243,7 @@ static unsigned int copy_from(struct vm_area_struct *vma, unsigned long start, u
 		copy_pages(&a);
 	if (a.count)
 		put_copies(&a);
-	/* Those of which nothing came have pages, too. */
+	/* Pages that were not copied have references, too. */
 	for (i = 0; i < count; i++) {
 		struct ahead_page *p = &a.page[i];
 
@@ -256,18 +266,18 @@ void vmi_write_fault(struct vm_area_struct *vma, unsigned long addr)
 {
 	struct vmi_row *row = &vma->vm_mm->context.vmi.row;
 	unsigned long next = (addr & PAGE_MASK) + PAGE_SIZE, end;
-	unsigned int pages = READ_ONCE(row->pages);
+	unsigned int ahead = READ_ONCE(row->ahead);
 
-	if (READ_ONCE(row->next) != next - PAGE_SIZE || !pages) {
-		WRITE_ONCE(row->pages, 1);
+	if (READ_ONCE(row->next) != next - PAGE_SIZE || !ahead) {
+		WRITE_ONCE(row->ahead, 1);
 		WRITE_ONCE(row->next, next);
 		return;
 	}
-	pages = min(2 * pages, VMI_COPY_AHEAD_PAGES);
-	end = min3(next + pages * PAGE_SIZE, vma->vm_end, ALIGN(next, PMD_SIZE));
+	ahead = min(2 * ahead, VMI_COPY_AHEAD_PAGES);
+	end = min3(next + ahead * PAGE_SIZE, vma->vm_end, ALIGN(next, PMD_SIZE));
 	/* The first copy has made the mapping ready for anonymous pages. */
-	if (end > next && vma->anon_vma && !userfaultfd_armed(vma))
+	if (end > next && vma->anon_vma && !userfaultfd_armed(vma) && !may_be_written(vma->vm_file))
 		next += copy_from(vma, next, (end - next) >> PAGE_SHIFT) * PAGE_SIZE;
-	WRITE_ONCE(row->pages, pages);
+	WRITE_ONCE(row->ahead, ahead);
 	WRITE_ONCE(row->next, next);
 }

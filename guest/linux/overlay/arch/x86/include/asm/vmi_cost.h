@@ -45,9 +45,9 @@
 #define VMI_FAULT_AROUND_PAGES 256
 
 /*
- * The most pages of a private mapping that are copied ahead of a program that writes one after the
- * other. A fault that copies so many costs a tenth of the faults that it saves; more would waste
- * more where the row ends.
+ * The most pages of a private mapping that one fault copies ahead of a program that writes one page
+ * after the other. By the costs above, such a fault costs a seventh of the 32 that it saves. More
+ * pages would save little, and waste more where the row ends.
  */
 #define VMI_COPY_AHEAD_PAGES 32
 
@@ -73,8 +73,8 @@
 #define VMI_RESERVE_ORDER 5
 
 /*
- * The same for the pages of files. A process maps a library's tables in a run for each piece: it
- * took a third more runs with pieces of order 5.
+ * The same for the pages of files. A process maps a library's tables in a run for each piece. With
+ * this order a process of a shell pipeline makes 81 host calls, and 84 with order 5.
  */
 #define VMI_FILE_ORDER 7
 

@@ -46,8 +46,8 @@ struct vmi_hot_pages {
 
 /* Pages of a file that a process has written one after the other. See arch/x86/vmi/copy.c. */
 struct vmi_row {
-	unsigned long next;	/* where the row goes on */
-	unsigned int pages;	/* of which the last fault has copied so many ahead */
+	unsigned long next;	/* address of the first page that is not copied yet */
+	unsigned int ahead;	/* pages that the last fault wanted to copy; 0: no row */
 };
 
 struct vmi_mm {
