@@ -46,8 +46,8 @@ static void split_large(u64 va)
 	}
 }
 
-/* The RAM region of an address. The monitor wrote the table, and the layer trusts it. */
-static u32 region_of(u64 gpa)
+/* The monitor wrote the table, and the layer trusts it. */
+u32 region_of(u64 gpa)
 {
 	u32 i, count = shared->s.region_count;
 
@@ -60,9 +60,9 @@ static u32 region_of(u64 gpa)
 /*
  * Maps over what is there, all of it from one region. replaces: something may be there, so the host
  * may have to split a mapping in two places. If the host has no more mappings to give, everything
- * else is dropped first: shadow entries must be looked up again.
+ * else is dropped first: shadow entries must be looked up again. False: that happened.
  */
-static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
+static bool map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 offset, bool replaces)
 {
 	u32 tries;
 	s64 r;
@@ -78,15 +78,27 @@ static void map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 		shadow_drop_all();
 	}
 	shadow_mapped(va, replaces);
+	return !tries;
 }
 
-static void map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
+static bool map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
 {
 	u64 prot = PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) |
 		(flags & SHADOW_EXEC ? PROT_EXEC : 0);
 	u32 region = region_of(gpa);
 
-	map_file(va, size, prot, populate, region, gpa - shared->s.regions[region].gpa, replaces);
+	return map_file(va, size, prot, populate, region, gpa - shared->s.regions[region].gpa,
+			replaces);
+}
+
+bool tlb_map_run(u64 va, u64 size, u64 word)
+{
+	if (!shadow_maps_room())
+		return false;
+	if (map(va, size, word & PTE_ADDR, word & ~PTE_ADDR, true, true))
+		return true;
+	shadow_set_run(va, (u32)(size / PAGE_SIZE), word);
+	return false;
 }
 
 static void fill_large(struct vcpu *v, u64 va, const struct walk *w)

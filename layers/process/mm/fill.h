@@ -26,5 +26,13 @@ void tlb_kernel_done(struct vcpu *v);
 void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);
 /* Maps what the tables say for count pages from va, without a fault. */
 void tlb_fill(struct vcpu *v, u64 va, u32 count);
+/*
+ * Maps neighbouring pages of one region over others. word: the shadow entry of the first, which the
+ * caller has set, as those of the others. False: everything else was dropped, and the entries may
+ * be among that.
+ */
+bool tlb_map_run(u64 va, u64 size, u64 word);
+/* The RAM region of an address. */
+u32 region_of(u64 gpa);
 
 #endif

@@ -10,6 +10,7 @@
 #include "host/fatal.h"
 #include "host/lock.h"
 #include "host/step.h"
+#include "mm/fill.h"
 #include "mm/shadow.h"
 #include "mm/walk.h"
 #include "state/cpu.h"
@@ -20,24 +21,33 @@
  */
 #define MAPPINGS_RECOUNT 128
 #define COMMON_LOOKS 12
+/*
+ * Runs of replaced pages that a process maps for its next space, instead of unmapping them for a
+ * later fill to map: those that fork has copied, and some more. More may never be used.
+ */
+#define REPLACED_RUNS 16
 
 /* A run of pages with the same fate, so that one host call serves them all. */
 struct run {
 	u64 start, end;
-	u64 protect;	/* rights that they get; 0: shadow_unmap them */
+	u64 protect;	/* rights that they get; 0: none of that */
+	u64 word;	/* 0: they are unmapped; or the shadow entry of the first, all are mapped */
 	u64 reach;	/* after end: the host call may extend to here without harm */
+	u32 left;	/* runs of replaced pages that may be mapped */
 };
 
 /* False: everything was dropped, which agrees with any tables. */
 static bool run_end(struct run *r)
 {
-	u64 start = r->start, end = r->end;
+	u64 start = r->start, end = r->end, word = r->word;
 	s64 result;
 
 	if (start == end)
 		return true;
-	r->start = r->end = 0;
+	r->start = r->end = r->word = 0;
 	step();
+	if (word)
+		return FAULT(REPLACED_STAYS) || tlb_map_run(start, end - start, word);
 	if (!r->protect)
 		return shadow_unmap(start, end);
 	if (!shadow_maps_room())
@@ -65,13 +75,28 @@ static bool apart(u64 a, u64 b)
 static bool run_add(struct run *r, u64 va, u64 size, u64 protect)
 {
 	if (r->start != r->end &&
-	    (r->protect != protect || (protect ? r->reach != va : apart(r->start, va))) &&
+	    (r->word || r->protect != protect ||
+	     (protect ? r->reach != va : apart(r->start, va))) &&
 	    !run_end(r))
 		return false;
 	if (r->start == r->end)
 		r->start = va;
 	r->end = r->reach = va + size;
 	r->protect = protect;
+	return true;
+}
+
+/* Another page takes the place of one. word: its shadow entry. */
+static bool run_replace(struct run *r, u64 va, u64 word)
+{
+	if (r->start != r->end && r->word && r->end == va && word == r->word + (va - r->start) &&
+	    region_of(word & PTE_ADDR) == region_of(r->word & PTE_ADDR)) {
+		r->end += PAGE_SIZE;
+		return true;
+	}
+	if (!run_end(r))
+		return false;
+	*r = (struct run){ .start = va, .end = va + PAGE_SIZE, .word = word, .left = r->left - 1 };
 	return true;
 }
 
@@ -117,14 +142,21 @@ static bool walk_leaf(u64 va, struct walk *w, struct leaves *l)
 	return (w->pte & PTE_P) != 0;
 }
 
+/* Whether a space may use a page that a walk has found: one that a fill would map in a run. */
+static bool usable(const struct walk *w)
+{
+	return w->span == PAGE_SIZE && w->user && w->gpa < shared->ram_size;
+}
+
 /* Compares one shadow entry with the guest's tables. False: see run_end(). */
 static bool flush_word(u64 va, u64 size, u64 *word, struct run *r, struct leaves *l)
 {
 	struct walk w;
 	u64 have = *word, want, gpa = have & PTE_ADDR;
-	bool same;
+	bool used, same;
 
-	same = walk_leaf(va, &w, l) && (w.pte & PTE_A) && w.gpa == gpa && w.span >= size;
+	used = walk_leaf(va, &w, l) && (w.pte & PTE_A);
+	same = used && w.gpa == gpa && w.span >= size;
 	want = same ? shadow_flags(&w) : 0;
 	/* Writes to device registers must keep faulting (tlb_fill_device). */
 	if (gpa >= shared->ram_size)
@@ -147,6 +179,10 @@ static bool flush_word(u64 va, u64 size, u64 *word, struct run *r, struct leaves
 	}
 	if (same && (have & ~want) == 0 && !((have ^ want) & SHADOW_USER))
 		return run_keep(r, va, size, have);
+	if (r->left && used && size == PAGE_SIZE && !kernel_address(va) && usable(&w)) {
+		*word = w.gpa | shadow_flags(&w);
+		return run_replace(r, va, *word);
+	}
 	if (size == LARGE_SIZE)
 		shadow_count_large(va, -1);
 	*word = 0;
@@ -169,10 +205,11 @@ static void skip_unchanged(u64 *va, u64 end, const u64 *word, const struct leave
 	*va += (i - 1) * PAGE_SIZE;
 }
 
-static void flush_range(u64 root, u64 start, u64 end)
+/* replaced: how many runs of replaced pages may be mapped. The others are unmapped. */
+static void flush_range(u64 root, u64 start, u64 end, u32 replaced)
 {
 	struct leaves leaves = { .root = root };
-	struct run r = { 0 };
+	struct run r = { .left = replaced };
 	u64 va = start & ~(shadow_widest - 1), size, *word;
 	struct shadow_leaf leaf = { 0 };
 
@@ -193,7 +230,7 @@ done:
 
 void tlb_flush_held(struct vcpu *v, u64 start, u64 end)
 {
-	flush_range(v->cr3, start, end);
+	flush_range(v->cr3, start, end, 0);
 }
 
 void tlb_flush(struct vcpu *v, u64 start, u64 end)
@@ -250,8 +287,16 @@ void tlb_flush_user(struct vcpu *v)
 
 void tlb_flush_root(u64 root)
 {
-	flush_range(root, PHV_USER_START, PHV_USER_END);
+	flush_range(root, PHV_USER_START, PHV_USER_END, 0);
 	self.proc->aged = rdtsc_rough();
+}
+
+/* The same for a space that this process did not have. */
+static void flush_for_new_space(struct vcpu *v)
+{
+	flush_range(v->cr3, PHV_USER_START, PHV_USER_END, REPLACED_RUNS);
+	self.proc->aged = rdtsc_rough();
+	v->s.resyncs++;
 }
 
 /*
@@ -354,7 +399,7 @@ void tlb_take_over(struct vcpu *v)
 	if (expected)
 		keep_expected(v);
 	else if (!FAULT(TAKES_ALL_OVER))
-		tlb_flush_user(v);
+		flush_for_new_space(v);
 	text = shadow_word(p->text_va, PAGE_SIZE, false);
 	if (!text || (*text & PTE_ADDR) != p->text_gpa)
 		p->text_va = 0;
