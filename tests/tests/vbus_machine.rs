@@ -202,6 +202,39 @@ fn devices_of_a_whole_bus_come_and_go() {
     talk.hear("none");
 }
 
+/// A guest reads the partitions of a disk while it adds the disk, and vbusd ends meanwhile: at once,
+/// or some milliseconds later. The guest then goes on to follow its bus.
+#[test]
+fn a_guest_follows_its_bus_if_vbusd_ends_while_a_disk_is_added() {
+    let rounds = if std::env::var_os("PARAVANE_TEST_LONG").is_some() {
+        200
+    } else {
+        16
+    };
+    let mut vbusd = Vbusd::start(&["lan"]);
+    make_disk(&vbusd, "store", 4);
+    let script = "set -e
+        echo up
+        while read x; do
+            until_ 'test -b /dev/vbd*'
+            dd if=$(echo /dev/vbd*) of=/dev/null bs=4k count=1 2>/dev/null && echo there
+            read x; until_ '! test -b /dev/vbd*'; echo gone
+        done";
+    let mut talk = Talk::start(command(&vbusd, &["--bus", "lan"], script));
+    talk.hear("up");
+    for round in 0..rounds {
+        vbusd.done(&["link", "lan", "store"]);
+        thread::sleep(Duration::from_micros(round % 8 * 1500));
+        vbusd.kill();
+        vbusd.again();
+        talk.go_on();
+        talk.hear("there");
+        vbusd.done(&["unlink", "lan", "store"]);
+        talk.go_on();
+        talk.hear("gone");
+    }
+}
+
 /// A device that vbusd cannot make work when the machine starts, or when vbusd starts, comes when
 /// it works.
 #[test]

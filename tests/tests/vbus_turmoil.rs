@@ -10,11 +10,11 @@ use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
 use paravane_vbus_client::bus::Name;
 use paravane_vbus_client::protocol::Request;
-use paravane_vbus_client::{Client, Control, Options};
+use paravane_vbus_client::{Client, Control, Disk, Options};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -28,15 +28,22 @@ const MEMORY: u64 = 8192;
 /// Memory, in KiB, that a guest's kernel may have more.
 const GUEST_MEMORY: u64 = 4096;
 
-/// Gives the card its address, whenever there is one.
+/// `keep` gives the card its address, whenever there is one. `put` writes its input to the disk, by
+/// a node of its own: the disk may go at any time, and a file must not take the place of its node.
 const KEEP: &str = "keep() {
         while :; do
-            if test -e /sys/class/net/eth0 && ! ip addr show dev eth0 | grep -q '10\\.8'; then
-                ip addr add 10.8.0.$1/24 dev eth0; ip link set eth0 up
-            fi 2>/dev/null
+            for card in $(ls /sys/class/net | grep eth); do
+                ip addr show dev $card | grep -q '10\\.8' && continue
+                ip addr add 10.8.0.$1/24 dev $card; ip link set $card up
+            done 2>/dev/null
             usleep 20000
         done
     }
+    put() {
+        numbers=$(cat /sys/block/vbd*/dev) || return 1
+        rm -f /dev/own; mknod /dev/own b ${numbers%:*} ${numbers#*:} || return 1
+        dd of=/dev/own \"$@\"
+    } 2>/dev/null
     ";
 
 /// Serves a file, and says for each line of input how much memory its kernel has.
@@ -59,16 +66,58 @@ const WORKER: &str = "keep 2 &
     n=$FIRST
     while :; do
         n=$((n + 1))
-        printf '%-511s\\n' $n | dd of=/dev/vbd0 bs=512 seek=$((n % 1024)) conv=notrunc,fsync \\
-            2>/dev/null || exit 8
+        until printf '%-511s\\n' $n | put bs=512 seek=$((n % 1024)) conv=notrunc,fsync; do
+            $FAILED; usleep 20000
+        done
         echo kept $n
     done";
+
+/// Where the machines' devices are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Devices {
+    /// The card is on the bus. The disk is the machine's own, and its connection ends at each 500th
+    /// request.
+    Card,
+    /// The card and the disk are on the bus. A write waits while there is no vbusd.
+    Chosen,
+    /// The machine follows the bus. Its disk goes with vbusd, and what is under way fails.
+    Whole,
+}
+
+impl Devices {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Devices::Whole => &["--bus", "lan", "--net", "none"],
+            Devices::Card | Devices::Chosen => &["--net", "bus:lan/lan-switch"],
+        }
+    }
+
+    /// The file of the disk. The worker's records are in it.
+    fn disk(self, vbusd: &Vbusd) -> PathBuf {
+        match self {
+            Devices::Card => vbusd.state.path().join("store"),
+            Devices::Chosen | Devices::Whole => vbusd.folder().join("disks/store"),
+        }
+    }
+
+    fn make_disk(self, vbusd: &Vbusd) {
+        let file = File::create(self.disk(vbusd)).unwrap();
+        file.set_len(RECORDS * 512).unwrap();
+        if self != Devices::Card {
+            vbusd.done(&["create-device", "store", "vblk", "file=store"]);
+            vbusd.done(&["link", "lan", "store"]);
+            // vbusd has a thread for disks since the first is used.
+            drop(Disk::connect(&vbusd.socket(), "lan", "store", Duration::ZERO).unwrap());
+        }
+    }
+}
 
 /// What a process has.
 #[derive(Clone, Copy, Debug)]
 struct Holdings {
     files: usize,
-    threads: u64,
+    /// Without the workers of io_uring, which the host's kernel makes and ends as it likes.
+    threads: usize,
     /// Private memory, in KiB.
     memory: u64,
 }
@@ -81,9 +130,13 @@ impl Holdings {
             let value = line.unwrap().split_whitespace().next().unwrap();
             value.parse().unwrap()
         };
+        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        // One may end meanwhile.
+        let threads =
+            threads.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
         Holdings {
             files: fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
-            threads: field("Threads:"),
+            threads: threads.filter(|name| !name.starts_with("iou-")).count(),
             memory: field("RssAnon:"),
         }
     }
@@ -105,10 +158,16 @@ impl Holdings {
     }
 }
 
-fn machine(vbusd: &Vbusd, words: &[&str], script: &str) -> (Ends, ChildStdin, ChildStdout) {
+fn machine(
+    vbusd: &Vbusd,
+    devices: Devices,
+    words: &[&str],
+    script: &str,
+) -> (Ends, ChildStdin, ChildStdout) {
     let script = format!("{KEEP}{script}");
     let mut command = vm::command_with_hooks(words);
-    command.args(["--net", "bus:lan/lan-switch", "--", "sh", "-c", &script]);
+    command.args(devices.options());
+    command.args(["--", "sh", "-c", &script]);
     command.env("XDG_STATE_HOME", vbusd.state.path());
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -124,10 +183,10 @@ struct Server {
 }
 
 impl Server {
-    fn start(vbusd: &Vbusd) -> Self {
+    fn start(vbusd: &Vbusd, devices: Devices) -> Self {
         // Interrupts of pairs' own come and go with the card.
         let words = ["--cpus", "2", "--append", "venet.pairs=2"];
-        let (machine, input, output) = machine(vbusd, &words, SERVER);
+        let (machine, input, output) = machine(vbusd, devices, &words, SERVER);
         Server {
             machine,
             input,
@@ -144,8 +203,7 @@ impl Server {
     }
 }
 
-/// A machine with a disk whose connection ends at each 500th request. It is killed and started
-/// again.
+/// A machine with a disk. It is killed and started again.
 struct Worker {
     machine: Ends,
     _input: ChildStdin,
@@ -170,10 +228,18 @@ fn a_part_of_a_line_is_not_taken_for_one() {
 
 impl Worker {
     /// Returns when it has written something.
-    fn start(vbusd: &Vbusd, disk: &Path, first: u64, same: &mut u64) -> Self {
-        let disk = format!("{}:vbus-breaks", disk.display());
-        let script = WORKER.replace("$FIRST", &first.to_string());
-        let (machine, input, output) = machine(vbusd, &["--disk", &disk], &script);
+    fn start(vbusd: &Vbusd, devices: Devices, first: u64, same: &mut u64) -> Self {
+        let own = format!("{}:vbus-breaks", devices.disk(vbusd).display());
+        // A machine that follows its bus loses its disk at times. The others never do.
+        let (words, failed): (&[&str], _) = match devices {
+            Devices::Card => (&["--disk", &own], "exit 8"),
+            Devices::Chosen => (&["--disk", "bus:lan/store"], "exit 8"),
+            Devices::Whole => (&[], ":"),
+        };
+        let script = WORKER
+            .replace("$FIRST", &first.to_string())
+            .replace("$FAILED", failed);
+        let (machine, input, output) = machine(vbusd, devices, words, &script);
         let (sender, lines) = channel();
         thread::spawn(move || {
             let mut output = BufReader::new(output);
@@ -215,21 +281,44 @@ impl Worker {
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.took(&line, same);
         }
-        let file = File::open(disk).unwrap();
-        for number in self.kept.saturating_sub(RECORDS) + 1..=self.kept {
-            let mut sector = [0; 512];
-            file.read_exact_at(&mut sector, number % RECORDS * 512)
-                .unwrap();
-            let found: u64 = String::from_utf8_lossy(&sector).trim().parse().unwrap_or(0);
-            // A later one may have taken its place.
-            assert!(
-                found >= number && (found - number).is_multiple_of(RECORDS),
-                "record {number} is lost: {found} of {}",
-                self.kept
-            );
+        if let Some(lost) = lost_record(&File::open(disk).unwrap(), self.kept) {
+            panic!("record {lost} of {} is lost", self.kept);
         }
         self.kept
     }
+}
+
+/// The first of the records up to this one that is not on the disk.
+fn lost_record(disk: &File, kept: u64) -> Option<u64> {
+    (kept.saturating_sub(RECORDS) + 1..=kept).find(|number| {
+        let mut sector = [0; 512];
+        disk.read_exact_at(&mut sector, number % RECORDS * 512)
+            .unwrap();
+        let found: u64 = String::from_utf8_lossy(&sector).trim().parse().unwrap_or(0);
+        // A later one may have taken its place.
+        found < *number || !(found - number).is_multiple_of(RECORDS)
+    })
+}
+
+#[test]
+fn a_lost_record_is_found() {
+    let disk = tempfile::tempfile().unwrap();
+    disk.set_len(RECORDS * 512).unwrap();
+    let write = |number: u64, place: u64| {
+        let sector = format!("{number:<511}\n");
+        disk.write_all_at(sector.as_bytes(), place % RECORDS * 512)
+            .unwrap();
+    };
+    for number in 1..=RECORDS + 5 {
+        write(number, number);
+    }
+    assert_eq!(lost_record(&disk, RECORDS + 5), None);
+    // One that was written and not said to be kept.
+    write(RECORDS + 6, RECORDS + 6);
+    assert_eq!(lost_record(&disk, RECORDS + 5), None);
+    // One that was said to be, and the one of the round before is there.
+    write(4, 4);
+    assert_eq!(lost_record(&disk, RECORDS + 5), Some(RECORDS + 4));
 }
 
 /// A client that sends broadcasts and goes without a word.
@@ -302,19 +391,31 @@ fn seconds() -> u64 {
 
 #[test]
 fn machines_lose_nothing_and_leak_nothing_in_turmoil() {
+    turmoil(Devices::Card);
+}
+
+#[test]
+fn disks_of_a_bus_lose_nothing_in_turmoil() {
+    turmoil(Devices::Chosen);
+}
+
+#[test]
+fn machines_follow_their_bus_in_turmoil() {
+    turmoil(Devices::Whole);
+}
+
+fn turmoil(devices: Devices) {
     let time = Duration::from_secs(seconds());
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().join("disk");
-    let file = File::create(&disk).unwrap();
-    file.set_len(RECORDS * 512).unwrap();
     let mut vbusd = Vbusd::start(&["lan"]);
-    let mut server = Server::start(&vbusd);
+    devices.make_disk(&vbusd);
+    let disk = devices.disk(&vbusd);
+    let mut server = Server::start(&vbusd, devices);
     let mut guest_before = server.memory();
     let monitor = server.machine.0.id();
     let (mut monitor_before, mut vbusd_before) =
         (Holdings::of(monitor), Holdings::of(vbusd.child.id()));
     let (mut same, mut kills, mut ends, mut rounds) = (0, 0, 0, 0u64);
-    let mut worker = Worker::start(&vbusd, &disk, 0, &mut same);
+    let mut worker = Worker::start(&vbusd, devices, 0, &mut same);
     let begun = Instant::now();
     while begun.elapsed() < time || rounds < 13 || same < 3 {
         assert!(begun.elapsed() < time + PATIENCE, "{same} files came");
@@ -332,7 +433,7 @@ fn machines_lose_nothing_and_leak_nothing_in_turmoil() {
         if rounds % 60 == 0 {
             kills += 1;
             let first = worker.kill(&disk, &mut same);
-            worker = Worker::start(&vbusd, &disk, first, &mut same);
+            worker = Worker::start(&vbusd, devices, first, &mut same);
         }
         if rounds == 5 {
             // Both have warmed up.
@@ -345,7 +446,7 @@ fn machines_lose_nothing_and_leak_nothing_in_turmoil() {
     }
     let kept = worker.kill(&disk, &mut same);
     println!(
-        "{:?}: {rounds} rounds, {ends} ends of vbusd, {kills} machines killed under way, \
+        "{devices:?}, {:?}: {rounds} rounds, {ends} ends of vbusd, {kills} machines killed under way, \
          {same} files, {kept} records",
         begun.elapsed()
     );

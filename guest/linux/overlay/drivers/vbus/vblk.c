@@ -2,7 +2,11 @@
 /*
  * Disks of the virtual bus. A disk's connection lives as long as its device, and is made anew where
  * it ends before: requests that the device had are given to it again.
+ *
+ * A disk is added by a thread of its own, since that reads the partitions. The thread that adds and
+ * removes devices must not wait for a device: it is the one that removes a device that is gone.
  */
+#include <linux/async.h>
 #include <linux/blkdev.h>
 #include <linux/err.h>
 #include <linux/idr.h>
@@ -97,13 +101,17 @@ static void restart(struct work_struct *work)
 		blk_mark_disk_dead(vblk->disk);
 }
 
-static void free_disk(struct gendisk *disk)
+static void free_vblk(struct vblk *vblk)
 {
-	struct vblk *vblk = disk->private_data;
-
 	ida_free(&indices, vblk->index);
 	free_pages_exact(vblk->headers, VBLK_COUNT * sizeof(*vblk->headers));
 	kfree(vblk);
+}
+
+/* The last user of a disk that was added is gone. */
+static void free_disk(struct gendisk *disk)
+{
+	free_vblk(disk->private_data);
 }
 
 static const struct block_device_operations vblk_operations = {
@@ -175,6 +183,18 @@ static int make_disk(struct vblk *vblk)
 	return 0;
 }
 
+static void add_disk_async(void *data, async_cookie_t cookie)
+{
+	struct vblk *vblk = data;
+	struct device *device = &vblk->connection.device->dev;
+	int error = device_add_disk(device, vblk->disk, vblk_groups);
+
+	if (error)
+		dev_err(device, "cannot add %s: %d\n", vblk->disk->disk_name, error);
+	vblk->added = !error;
+	complete(&vblk->tried);
+}
+
 static int vblk_probe(struct vbus_device *device)
 {
 	struct vblk *vblk = kzalloc(sizeof(*vblk), GFP_KERNEL);
@@ -188,6 +208,7 @@ static int vblk_probe(struct vbus_device *device)
 	spin_lock_init(&vblk->lock);
 	INIT_LIST_HEAD(&vblk->busy);
 	INIT_WORK(&vblk->restart, restart);
+	init_completion(&vblk->tried);
 	vblk->headers = alloc_pages_exact(VBLK_COUNT * sizeof(*vblk->headers),
 					  GFP_KERNEL | __GFP_ZERO);
 	if (!vblk->headers)
@@ -204,15 +225,8 @@ static int vblk_probe(struct vbus_device *device)
 		goto free_index;
 	listen(vblk);
 	dev_set_drvdata(&device->dev, vblk);
-	error = device_add_disk(&device->dev, vblk->disk, vblk_groups);
-	if (!error)
-		return 0;
-	dev_set_drvdata(&device->dev, NULL);
-	die(vblk);
-	cancel_work_sync(&vblk->restart);
-	/* One that was not added frees nothing of the driver's. */
-	put_disk(vblk->disk);
-	blk_mq_free_tag_set(&vblk->tags);
+	async_schedule(add_disk_async, vblk);
+	return 0;
 free_index:
 	disconnect(vblk);
 	ida_free(&indices, vblk->index);
@@ -231,15 +245,21 @@ static void vblk_remove(struct vbus_device *device)
 		/* What the device had must not be waited for. */
 		cancel_work_sync(&vblk->restart);
 		die(vblk);
-		blk_mark_disk_dead(vblk->disk);
 	}
-	del_gendisk(vblk->disk);
+	wait_for_completion(&vblk->tried);
+	if (vblk->added && device->gone)
+		blk_mark_disk_dead(vblk->disk);
+	if (vblk->added)
+		del_gendisk(vblk->disk);
 	dev_set_drvdata(&device->dev, NULL);
 	/* No request comes any more. */
 	cancel_work_sync(&vblk->restart);
 	die(vblk);
 	blk_mq_free_tag_set(&vblk->tags);
 	put_disk(vblk->disk);
+	/* A disk that was not added frees nothing of the driver's. */
+	if (!vblk->added)
+		free_vblk(vblk);
 }
 
 static void vblk_closed(struct vbus_device *device)

@@ -4,6 +4,7 @@
 #define DRIVERS_VBLK_H
 
 #include <linux/blk-mq.h>
+#include <linux/completion.h>
 #include <linux/list.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -33,6 +34,9 @@ struct vblk {
 	/* There is no device any more. */
 	bool dead;
 	struct work_struct restart;
+	/* The attempt to add the disk has ended, and whether it was added. */
+	struct completion tried;
+	bool added;
 };
 
 /* What belongs to a request. */
