@@ -156,15 +156,26 @@ static inline unsigned long heap_begun(const struct mm_struct *mm)
 	return PAGE_ALIGN(mm->start_brk) + VMI_POPULATE_HEAP_PAGES * PAGE_SIZE;
 }
 
+/* Whether a fault is one of those that populate a small mapping, and none of a program. */
+static inline bool populates_small(const struct vm_fault *vmf)
+{
+	return !(vmf->flags & FAULT_FLAG_INTERRUPTIBLE) &&
+	       vma_pages(vmf->vma) <= VMI_POPULATE_ANON_PAGES;
+}
+
 /*
  * Whether a fault takes a single page and not a folio. The pages that exec prepares are neighbours,
- * which folios of its parts would not be. fork copies single pages of the beginning of the heap.
+ * and so are those that populate a small mapping, which folios of its parts would not be. fork
+ * copies single pages of the beginning of the heap.
  */
-static inline bool fault_single(const struct vm_area_struct *vma, unsigned long addr)
+static inline bool fault_single(const struct vm_fault *vmf)
 {
+	const struct mm_struct *mm = vmf->vma->vm_mm;
+
 	return cpu_feature_enabled(X86_FEATURE_VMI) &&
-	       ((vmi_neighbours && current->in_execve) ||
-		(vmi_fork_eager && addr >= vma->vm_mm->start_brk && addr < heap_begun(vma->vm_mm)));
+	       ((vmi_neighbours && (current->in_execve || populates_small(vmf))) ||
+		(vmi_fork_eager && vmf->address >= mm->start_brk &&
+		 vmf->address < heap_begun(mm)));
 }
 
 /* As fault_page(), for a page of a file that programs may map. */
@@ -268,7 +279,7 @@ static inline struct folio *fault_page(const struct vm_area_struct *vma, unsigne
 	return NULL;
 }
 
-static inline bool fault_single(const struct vm_area_struct *vma, unsigned long addr)
+static inline bool fault_single(const struct vm_fault *vmf)
 {
 	return false;
 }

@@ -47,32 +47,62 @@ void vmi_stack_populate(unsigned long sp)
 }
 
 /*
- * Maps what the page cache has of a file around an address. Does not wait for I/O. The read fault
- * maps its whole window.
+ * Enters what the page cache has of a file around an address into the page table, if anything. Does
+ * not wait for I/O. The read fault enters its whole window.
  */
-static void fill_cached(struct vm_area_struct *vma, unsigned long addr)
+static bool enter_cached(struct vm_area_struct *vma, unsigned long addr)
 {
 	struct folio *folio;
 	bool there;
 
-	if (!vma || !vma->vm_file || vma->vm_flags & (VM_WRITE | VM_HUGETLB))
-		return;
+	if (!vma->vm_file || vma->vm_flags & (VM_WRITE | VM_HUGETLB))
+		return false;
 	folio = filemap_get_folio(vma->vm_file->f_mapping, linear_page_index(vma, addr));
 	if (IS_ERR(folio))
-		return;
+		return false;
 	there = folio_test_uptodate(folio);
 	folio_put(folio);
-	if (there)
-		get_user_pages(addr, 1, FOLL_NOWAIT, NULL);
+	return there && get_user_pages(addr, 1, FOLL_NOWAIT, NULL) == 1;
 }
 
-/* Maps what the page cache has of a mapping of a file: each read fault maps one window. */
+/*
+ * The window of a read fault: from a multiple of its size, or from the beginning of the mapping, to
+ * the end of a page table at most.
+ */
+static unsigned long window_start(const struct vm_area_struct *vma, unsigned long addr)
+{
+	return max(ALIGN_DOWN(addr, VMI_FAULT_AROUND_PAGES * PAGE_SIZE), vma->vm_start);
+}
+
+static unsigned long window_end(const struct vm_area_struct *vma, unsigned long addr)
+{
+	unsigned long start = window_start(vma, addr);
+
+	return min3(start + VMI_FAULT_AROUND_PAGES * PAGE_SIZE, ALIGN(start + 1, PMD_SIZE),
+		    vma->vm_end);
+}
+
+/* Maps what the page cache has of a file around an address. */
+static void fill_window(struct vm_area_struct *vma, unsigned long addr)
+{
+	unsigned long start;
+
+	if (!vma || !enter_cached(vma, addr))
+		return;
+	start = window_start(vma, addr);
+	vmi_fill_range(vma->vm_mm, start, (window_end(vma, addr) - start) >> PAGE_SHIFT);
+}
+
+/* Maps what the page cache has of a mapping of a file. Runs of pages may be longer than a window. */
 static void fill_mapping(struct vm_area_struct *vma)
 {
-	unsigned long addr, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
+	bool entered = false;
+	unsigned long addr;
 
-	for (addr = vma->vm_start; addr < vma->vm_end; addr = ALIGN_DOWN(addr + step, step))
-		fill_cached(vma, addr);
+	for (addr = vma->vm_start; addr < vma->vm_end; addr = window_end(vma, addr))
+		entered |= enter_cached(vma, addr);
+	if (entered)
+		vmi_fill_range(vma->vm_mm, vma->vm_start, vma_pages(vma));
 }
 
 /*
@@ -82,16 +112,15 @@ static void fill_mapping(struct vm_area_struct *vma)
 static void fill_text(struct mm_struct *mm, unsigned long addr, unsigned long most)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, addr);
-	unsigned long more, step = VMI_FAULT_AROUND_PAGES * PAGE_SIZE;
 
 	if (!vma || vma->vm_end - vma->vm_start > most)
 		return;
-	fill_cached(vma, addr);
-	if (vma->vm_end - vma->vm_start <= VMI_SMALL_TEXT_PAGES * PAGE_SIZE)
-		for (more = vma->vm_start; more < vma->vm_end; more += step)
-			fill_cached(vma, more);
-	fill_cached(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
-	fill_cached(vma_lookup(mm, vma->vm_end), vma->vm_end);
+	if (vma_pages(vma) <= VMI_SMALL_TEXT_PAGES)
+		fill_mapping(vma);
+	else
+		fill_window(vma, addr);
+	fill_window(vma_lookup(mm, vma->vm_start - 1), vma->vm_start - 1);
+	fill_window(vma_lookup(mm, vma->vm_end), vma->vm_end);
 }
 
 static void fill_program(struct mm_struct *mm, unsigned long ip)

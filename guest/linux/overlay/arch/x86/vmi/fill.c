@@ -30,7 +30,7 @@ static bool loaded(const struct mm_struct *mm)
 	return mm == this_cpu_read(cpu_tlbstate.loaded_mm);
 }
 
-/* A fault that maps what the page cache has around it: vmi_fill_around() fills once at its end. */
+/* A fault that maps what the page cache has around it fills once at its end, or its caller does. */
 static bool in_fault_around(const struct vm_fault *vmf, const struct vm_area_struct *vma)
 {
 	return vmf && !vmf->page && vma->vm_ops && vma->vm_ops->map_pages;
@@ -79,7 +79,7 @@ void vmi_fill_around(struct vm_fault *vmf, unsigned long start, unsigned long co
 	pmd_t pmd = pmdp_get_lockless(vmf->pmd);
 	const u64 *table;
 
-	if (!loaded(vmf->vma->vm_mm) || !pmd_present(pmd) || pmd_leaf(pmd))
+	if (!loaded(vmf->vma->vm_mm) || in_populate(vmf) || !pmd_present(pmd) || pmd_leaf(pmd))
 		return;
 	table = (const u64 *)pmd_page_vaddr(pmd);
 	vmi.mmu_fill(start, table + pte_index(start), count);
@@ -108,6 +108,9 @@ struct reserve {
 };
 
 static DEFINE_PER_CPU(struct reserve[2], reserves);
+
+/* Of the pieces for files. A small machine has small ones. */
+static unsigned int file_order __ro_after_init = VMI_RESERVE_ORDER;
 
 static bool takes_last(enum prefault_page use)
 {
@@ -162,7 +165,25 @@ static bool reserve_hope(enum prefault_page use, bool found)
 	return hope;
 }
 
-/* Never reclaims memory: neighbouring pages are not worth that. */
+/*
+ * Allocates the next piece. The pieces of files are larger, so there may be small ones only. Never
+ * reclaims memory: neighbouring pages are not worth that.
+ */
+static struct page *piece_alloc(enum prefault_page use, unsigned int *order)
+{
+	const gfp_t gfp = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN;
+	struct page *page;
+
+	if (use == PREFAULT_FILE && file_order > VMI_RESERVE_ORDER) {
+		*order = file_order;
+		page = alloc_pages(gfp, *order);
+		if (page)
+			return page;
+	}
+	*order = VMI_RESERVE_ORDER;
+	return alloc_pages(gfp, *order);
+}
+
 struct folio *vmi_next_page(enum prefault_page use)
 {
 	unsigned int order, last;
@@ -175,8 +196,7 @@ struct folio *vmi_next_page(enum prefault_page use)
 		return page_folio(page);
 	if (!reserve_hope(use, true))
 		return NULL;
-	order = use == PREFAULT_FILE ? VMI_FILE_ORDER : VMI_RESERVE_ORDER;
-	page = alloc_pages((GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN, order);
+	page = piece_alloc(use, &order);
 	if (!page) {
 		reserve_hope(use, false);
 		return NULL;
@@ -234,11 +254,16 @@ fs_initcall(vmi_default_folios);
 
 static int __init vmi_fill_init(void)
 {
+	unsigned long share;
+
 	if (!vmi_low)
 		return 0;
 	fill_replaces = vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FILL_REPLACES;
 	if (vmi_costs.page_fault >= VMI_COSTLY_FAULT)
 		fault_around_pages = VMI_FAULT_AROUND_PAGES;
+	share = totalram_pages() / VMI_FILE_SHARE / num_possible_cpus();
+	if (share >= 1UL << VMI_RESERVE_ORDER)
+		file_order = min_t(unsigned int, ilog2(share), VMI_FILE_ORDER);
 	return 0;
 }
 core_initcall(vmi_fill_init);

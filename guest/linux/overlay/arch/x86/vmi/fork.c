@@ -58,23 +58,61 @@ static unsigned long *find_hot(struct vmi_hot_pages *hot, unsigned long addr)
 	return NULL;
 }
 
-/* The current process has written to a page that fork had shared. */
-void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr)
+static void make_hot(struct vmi_hot_pages *hot, unsigned long addr, bool of_child)
 {
-	struct vmi_hot_pages *hot = &mm->context.vmi.hot;
-	unsigned long *place;
+	unsigned long *place = find_hot(hot, addr);
 	unsigned int i;
 
-	addr &= PAGE_MASK;
-	if (mm != current->mm || atomic_read(&mm->mm_users) != 1 || !addr)
-		return;
-	place = find_hot(hot, addr);
-	if (!place)
-		place = &hot->page[hot->next++ % ARRAY_SIZE(hot->page)];
+	if (!place && of_child)
+		place = &hot->page[VMI_FORK_HOT_PAGES +
+				   hot->next_of_child++ % VMI_FORK_CHILD_PAGES];
+	else if (!place)
+		place = &hot->page[hot->next++ % VMI_FORK_HOT_PAGES];
 	*place = addr;
 	bitmap_zero(hot->filter, 256);
 	for (i = 0; i < ARRAY_SIZE(hot->page); i++)
 		__set_bit(filter_bit(hot->page[i]), hot->filter);
+}
+
+/* Whether one of the two is a copy of the other, and executes the same program. */
+static bool same_layout(const struct mm_struct *a, const struct mm_struct *b)
+{
+	return a->start_stack == b->start_stack && a->start_brk == b->start_brk &&
+	       a->start_code == b->start_code && a->mmap_base == b->mmap_base;
+}
+
+/*
+ * What this child writes to, the next children of its parent will most probably write to, too. The
+ * page-table lock is held, so this does not wait for the parent.
+ */
+static void tell_parent(struct mm_struct *mm, unsigned long addr)
+{
+	struct vmi_hot_pages *hot = &mm->context.vmi.hot;
+	struct task_struct *parent;
+
+	if (hot->told == VMI_FORK_CHILD_PAGES)
+		return;
+	rcu_read_lock();
+	parent = rcu_dereference(current->real_parent);
+	/* The lock keeps the parent's mm. */
+	if (spin_trylock(&parent->alloc_lock)) {
+		if (parent->mm && parent->mm != mm && same_layout(parent->mm, mm)) {
+			make_hot(&parent->mm->context.vmi.hot, addr, true);
+			hot->told++;
+		}
+		spin_unlock(&parent->alloc_lock);
+	}
+	rcu_read_unlock();
+}
+
+/* The current process has written to a page that fork had shared. */
+void vmi_fork_shared_write(struct mm_struct *mm, unsigned long addr)
+{
+	addr &= PAGE_MASK;
+	if (mm != current->mm || atomic_read(&mm->mm_users) != 1 || !addr)
+		return;
+	make_hot(&mm->context.vmi.hot, addr, false);
+	tell_parent(mm, addr);
 }
 
 /* Whether fork copies a page for the reason that it is hot. */
@@ -133,7 +171,8 @@ bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area
 
 /*
  * Copies pages that the program has written since its last fork, up to a bound, those on which it
- * faulted after one, and the top of its stack: parent and child most probably write to them again.
+ * or a child faulted after one, and the top of its stack: parent and child most probably write to
+ * them again.
  * A process with several threads gets no copies, since another thread could write to a page during
  * the copy and the child would find half of an update.
  */
@@ -149,8 +188,12 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 		return false;
 	if (src->vm_file && !(src->vm_flags & VM_WRITE))
 		note_constant(fork, addr);
-	if (!pte_write(pte) || !pte_dirty(pte) || atomic_read(&mm->mm_users) != 1)
+	if (atomic_read(&mm->mm_users) != 1)
 		return false;
+	/* A page that an earlier fork has shared: only children write to it. */
+	if (!pte_write(pte) || !pte_dirty(pte))
+		return src->vm_flags & VM_WRITE && !folio_test_large(folio) &&
+		       copy_hot(fork, &mm->context.vmi.hot, addr);
 	stack = current_pt_regs()->sp & PAGE_MASK;
 	if (addr != stack && folio_test_large(folio)) {
 		if (stack > addr && (stack - addr) >> PAGE_SHIFT < *max_nr)

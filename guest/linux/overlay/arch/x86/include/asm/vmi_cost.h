@@ -70,13 +70,16 @@
  * Order of the pieces of memory from which single pages for successive faults are taken, so that
  * one translation can cover several of them: the pages that exec prepares, and some more.
  */
-#define VMI_RESERVE_ORDER 5
+#define VMI_RESERVE_ORDER 6
 
 /*
- * The same for the pages of files. A process maps a library's tables in a run for each piece. With
- * this order a process of a shell pipeline makes 81 host calls, and 84 with order 5.
+ * The largest order of such pieces for the pages of files, 2 MiB. A process maps a library's text
+ * and tables in a run for each piece, and most libraries are smaller than 2 MiB.
  */
-#define VMI_FILE_ORDER 7
+#define VMI_FILE_ORDER 9
+
+/* The pieces of all CPUs are at most this part of memory. */
+#define VMI_FILE_SHARE 64
 
 /*
  * Pages that are allocated one by one after there was no such piece. Memory is fragmented then, and
@@ -129,6 +132,9 @@
  * it wrote once.
  */
 #define VMI_FORK_HOT_PAGES 16
+
+/* The same for those on which a child faulted, and the most that one child adds. */
+#define VMI_FORK_CHILD_PAGES 8
 
 /*
  * After this many copies of such a page, one fork leaves it shared. A parent that still writes to

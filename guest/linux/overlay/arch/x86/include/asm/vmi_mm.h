@@ -17,7 +17,7 @@ struct vmi_sites;
  */
 struct vmi_fork_pages {
 	/* Copied pages. Places are reserved for hot ones and for the page at the stack pointer. */
-	unsigned long address[VMI_FORK_PAGES + VMI_FORK_HOT_PAGES + 1];
+	unsigned long address[VMI_FORK_PAGES + VMI_FORK_HOT_PAGES + VMI_FORK_CHILD_PAGES + 1];
 	/*
 	 * First of the pages that the dynamic linker has made constant: the child reads them first.
 	 */
@@ -32,16 +32,22 @@ struct vmi_fork_pages {
 };
 
 /*
- * Pages on which a process with one thread faulted because fork had shared them. No lock: only that
- * thread uses it. A child inherits it.
+ * Pages on which a process with one thread, or one of its children, faulted because fork had shared
+ * them. The thread writes it without a lock, and so may one child at a time: it is a guess, and an
+ * address that one of them overwrites is learnt again. A child inherits it.
  */
 struct vmi_hot_pages {
-	/* Addresses. The lower bits count the forks that have copied the page. */
-	unsigned long page[VMI_FORK_HOT_PAGES];
+	/*
+	 * Addresses: of the process's own writes, then of its children's. The lower bits count the
+	 * forks that have copied the page.
+	 */
+	unsigned long page[VMI_FORK_HOT_PAGES + VMI_FORK_CHILD_PAGES];
 	/* The lower bits of their page numbers: fork sees many pages, of which few are hot. */
 	unsigned long filter[256 / BITS_PER_LONG];
-	/* The next place to use. */
-	unsigned int next;
+	/* The next places to use. */
+	unsigned int next, next_of_child;
+	/* Pages that this process has made hot in its parent. */
+	unsigned int told;
 };
 
 /* Pages of a file that a process has written one after the other. See arch/x86/vmi/copy.c. */
@@ -72,6 +78,7 @@ static inline void vmi_mm_init(struct vmi_mm *vmi)
 	vmi->fork.plain = 0;
 	vmi->fork.constant_pages = 0;
 	vmi->fork.file_pages = 0;
+	vmi->hot.told = 0;
 	vmi->sites = NULL;
 }
 

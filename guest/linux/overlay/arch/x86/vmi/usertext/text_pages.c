@@ -76,27 +76,16 @@ const struct address_space_operations text_aops = {
 	.dirty_folio = noop_dirty_folio,
 };
 
-/*
- * Reads the pages around a missing one into neighbouring pages of memory. Does nothing if there is
- * no memory for that: the fault then reads one page.
- */
-static void chunk_read(struct file *file, pgoff_t index)
+/* Reads pages into neighbouring pages of memory. False: there is no memory for that. */
+static bool pages_read(struct file *file, pgoff_t first, pgoff_t end)
 {
 	struct address_space *mapping = file->f_mapping;
-	struct text *text = mapping->host->i_private;
 	gfp_t gfp = mapping_gfp_mask(mapping);
-	pgoff_t first = max(round_down(index, CHUNK), (pgoff_t)text->start >> PAGE_SHIFT);
-	pgoff_t end = min(round_down(index, CHUNK) + CHUNK,
-			  DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE));
-	struct page *page;
-	unsigned int order, i;
+	unsigned int order = order_base_2(end - first), i;
+	struct page *page = alloc_pages(gfp | __GFP_NORETRY | __GFP_NOWARN, order);
 
-	if (index < first || index >= end)
-		return;
-	order = order_base_2(end - first);
-	page = alloc_pages(gfp | __GFP_NORETRY | __GFP_NOWARN, order);
 	if (!page)
-		return;
+		return false;
 	split_page(page, order);
 	for (i = 0; i < 1U << order; i++) {
 		struct folio *folio = page_folio(page + i);
@@ -105,6 +94,25 @@ static void chunk_read(struct file *file, pgoff_t index)
 			text_read_folio(file, folio);
 		folio_put(folio);
 	}
+	return true;
+}
+
+/*
+ * Reads the pages around a missing one: all of a small text, or else a piece. Without memory for
+ * that the fault reads one page.
+ */
+static void chunk_read(struct file *file, pgoff_t index)
+{
+	const struct text *text = file->f_mapping->host->i_private;
+	pgoff_t first = (pgoff_t)text->start >> PAGE_SHIFT;
+	pgoff_t end = DIV_ROUND_UP((pgoff_t)text->end, PAGE_SIZE);
+
+	if (index < first || index >= end ||
+	    (end - first <= VMI_SMALL_TEXT_PAGES && pages_read(file, first, end)))
+		return;
+	first = max(first, round_down(index, CHUNK));
+	end = min(end, round_down(index, CHUNK) + CHUNK);
+	pages_read(file, first, end);
 }
 
 vm_fault_t text_fault(struct vm_fault *vmf)
