@@ -177,19 +177,6 @@ fn files_that_are_read_together_are_the_hosts() {
     machine.end();
 }
 
-/// Waits until the guest says this.
-fn until(machine: &mut Worker, command: &str, wanted: &str) {
-    let begun = Instant::now();
-    loop {
-        let asked = begun.elapsed();
-        let said = machine.tell(command);
-        if said.trim() == wanted {
-            return;
-        }
-        assert!(asked < BOUND, "{command}: {said:?}, not {wanted:?}");
-    }
-}
-
 /// The guest does not ask for a name that a folder lacks if it has listed or made the folder. It
 /// sees all the same what the host makes there, and finds what has left its memory.
 #[test]
@@ -212,13 +199,13 @@ fn names_that_come_up_in_known_folders_are_seen() {
         fs::write(folder.join(format!("made{round}/x")), "").unwrap();
         fs::write(folder.join(format!("listed/y{round}")), "").unwrap();
         let both = format!("[ -e made{round}/x -a -e listed/y{round} ] && printf yes");
-        until(&mut machine, &both, "yes");
+        machine.until(BOUND, &both, "yes");
         // Renamed by each side, to a name that the other has not seen.
         machine.does(&format!("mv listed/y{round} listed/z{round}"));
         let (from, to) = (format!("listed/z{round}"), format!("made{round}/y"));
         fs::rename(folder.join(from), folder.join(to)).unwrap();
         let moved = format!("[ -e made{round}/y -a ! -e listed/z{round} ] && printf yes");
-        until(&mut machine, &moved, "yes");
+        machine.until(BOUND, &moved, "yes");
         machine.does(&format!("ls listed made{round} >/dev/null"));
         if round % 4 == 0 {
             machine.does("echo 2 >/proc/sys/vm/drop_caches");
@@ -264,7 +251,7 @@ fn names_in_folders_that_are_just_made_are_seen() {
         "n=0; i=0; while [ $i -lt {FOLDERS} ]; do [ -e d$i/x ] && n=$((n + 1)); \
          i=$((i + 1)); done; printf $n"
     );
-    until(&mut machine, &count, &wanted);
+    machine.until(BOUND, &count, &wanted);
     machine.end();
 }
 
