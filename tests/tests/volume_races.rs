@@ -7,6 +7,7 @@ use paravane_tests::worker::Worker;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -287,5 +288,20 @@ fn what_is_closed_is_closed_on_the_host() {
         machine.does("");
     }
     machine.does("echo last >f1");
+    machine.end();
+}
+
+/// While a program is open for writing, nobody can execute it.
+#[test]
+fn a_program_that_the_guest_has_copied_runs_on_the_host() {
+    let mut machine = machine();
+    let folder = machine.shared();
+    fs::copy("/bin/true", folder.join("program")).unwrap();
+    for round in 0..20 {
+        let name = format!("copy{round}");
+        machine.does(&format!("cp program {name}"));
+        let run = Command::new(folder.join(name)).status();
+        assert!(run.unwrap().success(), "round {round}");
+    }
     machine.end();
 }
