@@ -38,6 +38,8 @@ pub mod vbusd;
 pub mod victims;
 pub mod vm;
 pub mod vmi_guest;
+#[expect(unsafe_code, reason = "makes a descriptor of fanotify")]
+pub mod volume;
 pub mod witness;
 pub mod worker;
 

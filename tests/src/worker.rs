@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What it reads is a command.
@@ -101,6 +101,19 @@ impl Worker {
         let mut answer = String::new();
         self.output.read_line(&mut answer).unwrap();
         answer
+    }
+
+    /// Has a command carried out until it says this. `bound` is the longest time for that.
+    pub fn until(&mut self, bound: Duration, command: &str, wanted: &str) {
+        let begun = Instant::now();
+        loop {
+            let asked = begun.elapsed();
+            let said = self.tell(command);
+            if said.trim() == wanted {
+                return;
+            }
+            assert!(asked < bound, "{command}: {said:?}, not {wanted:?}");
+        }
     }
 
     /// The program, as the machine's user.

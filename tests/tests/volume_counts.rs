@@ -4,107 +4,14 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::volume::{
+    FILES, FOLDERS, OTHERS, figure, machine, machine_with, own_changes_are_known, requests, sent,
+    switch, write,
+};
 use paravane_tests::worker::Worker;
 use paravane_tests::{linux, source_root};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use std::fs;
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-const FOLDERS: u64 = 40;
-/// In each folder.
-const FILES: u64 = 10;
-/// Requests of anything else, such as a look at the folder itself.
-const OTHERS: u64 = 12;
-
-/// Folders with files, all of them read by somebody since they changed: as long as that is less
-/// than a day ago, reading them changes nothing on the host.
-fn fill(folder: &Path) {
-    write(folder);
-    for number in 0..FOLDERS {
-        let inner = folder.join(format!("d{number}"));
-        for file in 0..FILES {
-            was_read(&inner.join(format!("f{file}")));
-        }
-        was_read(&inner);
-    }
-    was_read(folder);
-}
-
-/// The same, and nobody has read them.
-fn write(folder: &Path) {
-    for number in 0..FOLDERS {
-        let inner = folder.join(format!("d{number}"));
-        fs::create_dir_all(&inner).unwrap();
-        for file in 0..FILES {
-            let path = inner.join(format!("f{file}"));
-            fs::write(&path, format!("{number} {file}\n")).unwrap();
-        }
-    }
-}
-
-/// Sets the access time after the time of the last change.
-fn was_read(path: &Path) {
-    let later = SystemTime::now() + Duration::from_secs(3600);
-    let seconds = later.duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let times = Timestamps {
-        last_access: Timespec {
-            tv_sec: seconds.try_into().unwrap(),
-            tv_nsec: 0,
-        },
-        last_modification: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-    };
-    utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
-}
-
-/// Whether this host says which process has made a change. If not, the guest is told of its own.
-fn own_changes_are_known() -> bool {
-    const CLASS_NOTIF_DFID_NAME: u32 = 0xc00;
-    // SAFETY: takes no pointer.
-    let file = unsafe { libc::fanotify_init(CLASS_NOTIF_DFID_NAME, 0) };
-    if file < 0 {
-        eprintln!("skipped: fanotify: {}", std::io::Error::last_os_error());
-        return false;
-    }
-    // SAFETY: nobody else has the descriptor, which is new.
-    drop(unsafe { OwnedFd::from_raw_fd(file) });
-    true
-}
-
-fn machine() -> Worker {
-    machine_with("")
-}
-
-/// With options of the volume.
-fn machine_with(options: &str) -> Worker {
-    Worker::in_volume(options, fill)
-}
-
-/// A figure of the device.
-fn figure(machine: &Worker, name: &str) -> u64 {
-    let stats = machine.stat();
-    let devices = stats["devices"].as_array().unwrap();
-    let volume = devices.iter().find(|device| device["name"] == "fs");
-    volume.unwrap()[name].as_u64().unwrap()
-}
-
-fn sent(machine: &Worker) -> u64 {
-    figure(machine, "requests")
-}
-
-/// The requests of a command.
-fn requests(machine: &mut Worker, command: &str) -> u64 {
-    let before = sent(machine);
-    let said = machine.tell(command);
-    assert_eq!(said, "\n", "{command}");
-    let number = sent(machine) - before;
-    println!("{command}: {number} requests");
-    number
-}
+use std::time::{Duration, Instant};
 
 /// How often the workers of the guest's kernel gave up the processor.
 fn switches(machine: &mut Worker) -> u64 {
@@ -149,11 +56,8 @@ fn no_worker_ends_what_a_reader_waits_for() {
 /// What nobody has read is read again, with or without those that are near it. Returns the requests
 /// and the device's notifications and interrupts.
 fn read_again(machine: &mut Worker, together: bool, command: &str) -> [u64; 3] {
-    let switch = if together { "Y" } else { "N" };
-    machine.does(&format!(
-        "echo {switch} >/sys/module/fuse/parameters/read_nearby; \
-         echo 1 >/proc/sys/vm/drop_caches"
-    ));
+    switch(machine, "read_nearby", together);
+    machine.does("echo 1 >/proc/sys/vm/drop_caches");
     let names = ["requests", "notifications", "interrupts"];
     let before = names.map(|name| figure(machine, name));
     machine.does(command);

@@ -7,6 +7,7 @@ use paravane_tests::worker::Worker;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -173,6 +174,134 @@ fn files_that_are_read_together_are_the_hosts() {
             }
             assert!(asked < BOUND, "round {round}: {said:?}, not {wanted:?}");
         }
+    }
+    machine.end();
+}
+
+/// The guest does not ask for a name that a folder lacks if it has listed or made the folder. It
+/// sees all the same what the host makes there, and finds what has left its memory.
+#[test]
+fn names_that_come_up_in_known_folders_are_seen() {
+    const FILES: usize = 20;
+    let mut machine = machine();
+    let folder = machine.shared();
+    fs::create_dir(folder.join("listed")).unwrap();
+    for number in 0..FILES {
+        fs::write(folder.join(format!("listed/f{number}")), "").unwrap();
+    }
+    machine.does("find . -size +8k");
+    let all = format!(
+        "i=0; while [ $i -lt {FILES} ]; do [ -e listed/f$i ] && printf x; i=$((i + 1)); done"
+    );
+    for round in 0..20 {
+        machine.does(&format!(
+            "mkdir made{round}; [ -e made{round}/x -o -e listed/y{round} ]"
+        ));
+        fs::write(folder.join(format!("made{round}/x")), "").unwrap();
+        fs::write(folder.join(format!("listed/y{round}")), "").unwrap();
+        let both = format!("[ -e made{round}/x -a -e listed/y{round} ] && printf yes");
+        machine.until(BOUND, &both, "yes");
+        // Renamed by each side, to a name that the other has not seen.
+        machine.does(&format!("mv listed/y{round} listed/z{round}"));
+        let (from, to) = (format!("listed/z{round}"), format!("made{round}/y"));
+        fs::rename(folder.join(from), folder.join(to)).unwrap();
+        let moved = format!("[ -e made{round}/y -a ! -e listed/z{round} ] && printf yes");
+        machine.until(BOUND, &moved, "yes");
+        machine.does(&format!("ls listed made{round} >/dev/null"));
+        if round % 4 == 0 {
+            machine.does("echo 2 >/proc/sys/vm/drop_caches");
+        }
+        assert_eq!(
+            machine.tell(&all).trim(),
+            "x".repeat(FILES),
+            "round {round}"
+        );
+    }
+    machine.end();
+}
+
+/// The host puts files into folders at the moment in which the guest makes them.
+#[test]
+fn names_in_folders_that_are_just_made_are_seen() {
+    const FOLDERS: usize = 200;
+    let mut machine = machine();
+    let folder = machine.shared();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..FOLDERS {
+                let path = folder.join(format!("d{number}/x"));
+                while fs::write(&path, "").is_err() {
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            }
+        });
+        machine.tell(&format!(
+            "i=0; while [ $i -lt {FOLDERS} ]; do mkdir d$i; [ -e d$i/x ]; i=$((i + 1)); done"
+        ));
+        // The host is at most one folder late.
+        std::thread::sleep(Duration::from_millis(500));
+        over.store(true, Ordering::SeqCst);
+    });
+    let made = (0..FOLDERS).filter(|number| folder.join(format!("d{number}/x")).exists());
+    let wanted = made.count().to_string();
+    assert_eq!(wanted, FOLDERS.to_string());
+    let count = format!(
+        "n=0; i=0; while [ $i -lt {FOLDERS} ]; do [ -e d$i/x ] && n=$((n + 1)); \
+         i=$((i + 1)); done; printf $n"
+    );
+    machine.until(BOUND, &count, &wanted);
+    machine.end();
+}
+
+/// A file that the guest has closed is closed on the host soon, before anything that the guest does
+/// later, and at the end of the machine.
+#[test]
+fn what_is_closed_is_closed_on_the_host() {
+    let mut machine = machine();
+    let folder = machine.shared();
+    let open = |machine: &Worker| {
+        let fds = fs::read_dir(format!("/proc/{}/fd", machine.pid())).unwrap();
+        let files = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        // Those for the guest's inodes stay open, and are no handles.
+        let inside = files.filter(|file| file.starts_with(&folder));
+        inside.count()
+    };
+    machine.does("for i in 1 2 3; do echo $i >f$i; done");
+    std::thread::sleep(Duration::from_millis(200));
+    let before = open(&machine);
+    machine.does("for i in 1 2 3; do echo $i >>f$i; done");
+    let begun = Instant::now();
+    while open(&machine) > before {
+        assert!(begun.elapsed() < BOUND, "{} are open", open(&machine));
+    }
+    // Many at once, with removals and new files of the same name in between.
+    machine.does(
+        "i=0; while [ $i -lt 300 ]; do echo $i >t; rm t; echo $i >t; echo $i >u$((i % 40)); \
+         mv t v; i=$((i + 1)); done; rm v u*",
+    );
+    let begun = Instant::now();
+    while open(&machine) > before {
+        assert!(begun.elapsed() < BOUND, "{} are open", open(&machine));
+        machine.does("");
+    }
+    machine.does("echo last >f1");
+    machine.end();
+}
+
+/// While a program is open for writing, nobody can execute it.
+#[test]
+fn a_program_that_the_guest_has_copied_runs_on_the_host() {
+    let mut machine = machine();
+    let folder = machine.shared();
+    fs::copy("/bin/true", folder.join("program")).unwrap();
+    for round in 0..20 {
+        let name = format!("copy{round}");
+        machine.does(&format!("cp program {name}"));
+        let run = Command::new(folder.join(name)).status();
+        assert!(run.unwrap().success(), "round {round}");
     }
     machine.end();
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The guest sees a change after some milliseconds, or a second where none are reported. One that
 /// is not reported by mistake it would see after 30 s. A busy host may stop the machine meanwhile.
@@ -21,23 +21,6 @@ const BOUND: Duration = Duration::from_secs(10);
 fn program(folder: &Path) {
     let source = source_root().join("tests/guest/privs");
     linux::compile(&source, &folder.join("privs"));
-}
-
-/// Waits until a command says this.
-fn until(machine: &mut Worker, command: &str, wanted: &str) {
-    within(BOUND, machine, command, wanted);
-}
-
-fn within(bound: Duration, machine: &mut Worker, command: &str, wanted: &str) {
-    let begun = Instant::now();
-    loop {
-        let asked = begun.elapsed();
-        let said = machine.tell(command);
-        if said.trim() == wanted {
-            return;
-        }
-        assert!(asked < bound, "{command}: {said:?}, not {wanted:?}");
-    }
 }
 
 fn mode(path: &Path) -> u32 {
@@ -62,10 +45,10 @@ fn rights_that_a_write_takes_away_are_gone_in_the_guest() {
         let _ = fs::remove_file(&file);
         fs::write(&file, "host").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o6755)).unwrap();
-        until(&mut machine, look, "6755");
+        machine.until(BOUND, look, "6755");
         machine.does(write);
         assert_eq!(mode(&file), 0o755, "{write}");
-        until(&mut machine, look, "755");
+        machine.until(BOUND, look, "755");
     }
     machine.end();
 }
@@ -84,7 +67,7 @@ fn capabilities_that_the_host_gives_are_seen() {
         let mut machine = Worker::in_volume(options, program);
         let file = machine.shared().join("privs");
         for round in 0..10 {
-            within(bound, &mut machine, look, "0");
+            machine.until(bound, look, "0");
             let given = setxattr(
                 &file,
                 c"security.capability",
@@ -97,7 +80,7 @@ fn capabilities_that_the_host_gives_are_seen() {
                 return;
             }
             given.unwrap();
-            within(bound, &mut machine, look, "80");
+            machine.until(bound, look, "80");
             rustix::fs::removexattr(&file, c"security.capability").unwrap();
         }
         machine.end();

@@ -57,6 +57,8 @@ const THREADS: usize = 8;
 /// Operation of a read, and a flag of the project's kernel in it (`FUSE_READ_AHEAD`): the file is
 /// small, and asked for together with others.
 const READ: u32 = 15;
+/// Operation that ends an open file. The guest sends it with the next request, and does not wait.
+const RELEASE: u32 = 18;
 const AHEAD: u32 = 1 << 31;
 /// The place of its flags in `struct fuse_read_in`, in bytes.
 const READ_FLAGS: u64 = 20;
@@ -171,8 +173,8 @@ impl Request {
             .server
             .handle_message(reader, Writer::VirtioFs(writer), None, None)
             .unwrap_or(0);
-        if listing::ended() {
-            written = listing::mark(buffers, written)
+        if let Some(end) = listing::ended() {
+            written = listing::mark(buffers, written, end)
                 .map_err(|_| Broken::Rule("a buffer for a list that is too small"))?;
         }
         Ok(u32::try_from(written).unwrap_or(0))
@@ -371,7 +373,8 @@ impl Device for Fs {
             let mixed = self.root.mixed.load(Ordering::SeqCst);
             let waiting = match mixed {
                 true => u16::MAX,
-                // A worker takes longer to get such a one than the host to read it.
+                // A worker takes longer to get such a one than the host to do it.
+                false if operation == RELEASE => 0,
                 false if operation == READ && request.is_ahead(driver.memory()) => 0,
                 false => driver.waiting(queue),
             };

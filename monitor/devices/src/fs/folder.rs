@@ -13,9 +13,10 @@
 //! they are open.
 
 mod ops;
+mod whole;
 
 use super::Cache;
-use super::listing;
+use super::listing::{self, End};
 use super::open_files::OpenFiles;
 use super::opened::Opened;
 use super::own::Noted;
@@ -25,7 +26,7 @@ use super::watch::Watch;
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
 use fuse_backend_rs::api::filesystem::{Context, DirEntry, Entry, FileSystem, OpenOptions};
 use fuse_backend_rs::passthrough::PassthroughFs;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -58,6 +59,8 @@ struct Part {
     position: Option<u64>,
     /// There was no room for the next entry.
     more: bool,
+    /// The name of one of them in the other case.
+    other: Option<CString>,
 }
 
 impl Part {
@@ -68,6 +71,14 @@ impl Part {
             self.position = Some(position);
         } else {
             self.more = true;
+        }
+    }
+
+    /// The same for an entry with a name, by which it is found out whether case counts.
+    fn add_named(&mut self, bytes: usize, position: u64, name: &[u8]) {
+        self.add(bytes, position);
+        if self.other.is_none() {
+            self.other = whole::other_case(name);
         }
     }
 }
@@ -333,34 +344,41 @@ impl Folder {
         false
     }
 
-    /// Reads a part of a list. `read` gets the handle of the folder.
+    /// Reads a part of a list. `read` gets the handle of the folder. `watched`: the folder is, and
+    /// the list has attributes.
     fn list(
         &self,
         ctx: &Context,
         inode: u64,
         handle: u64,
         offset: u64,
+        watched: bool,
         read: impl FnOnce(u64) -> io::Result<Part>,
     ) -> io::Result<()> {
         if handle != 0 {
             return read(handle).map(drop);
         }
         let close = |handle| self.inner.releasedir(ctx, inode, 0, handle);
-        let handle = match self.open.list_at(inode, offset) {
-            Some(handle) => handle,
-            None => self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0),
+        let (handle, whole) = match self.open.list_at(inode, offset) {
+            Some((handle, whole)) => (handle, whole && watched),
+            None => {
+                let handle = self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0);
+                (handle, offset == 0 && watched)
+            }
         };
         match read(handle) {
             Ok(part) if self.told_ends() && self.is_last(ctx, inode, handle, &part) => {
                 close(handle)?;
-                listing::end();
+                let other = part.other.as_ref().filter(|_| whole);
+                let apart = other.is_some_and(|other| self.tells_apart(ctx, inode, other));
+                listing::end(if apart { End::Whole } else { End::Last });
                 Ok(())
             }
             Ok(Part {
                 position: Some(position),
                 ..
             }) => {
-                if let Some((inode, handle)) = self.open.keep_list(inode, position, handle) {
+                if let Some((inode, handle)) = self.open.keep_list(inode, position, handle, whole) {
                     let _ = self.inner.releasedir(ctx, inode, 0, handle);
                 }
                 Ok(())

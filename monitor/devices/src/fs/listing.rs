@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of a folder's list, told with its last part.
 //!
+//! A second mark says so of a list of which the guest is told, from before its first part on, which
+//! names come up (`FUSE_READDIR_WHOLE`): a name that it lacks need not be looked up.
+//!
 //! FUSE has no way to say that a part is the last: a guest asks once more and gets nothing, which
 //! is every second request where folders are small. The project's kernel understands a mark after
 //! the last entry (`FUSE_READDIR_END`). The mark is shorter than an entry, so others overlook it.
@@ -9,21 +12,38 @@ use fuse_backend_rs::transport::VirtioFsWriter;
 use std::cell::Cell;
 use std::io::{self, Write};
 
-/// The mark, in bytes.
-const MARK: [u8; 8] = 0x646e_6573_6578_616c_u64.to_le_bytes();
+/// The end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing more is known.
+    Last,
+    /// All names are known, and others will be reported.
+    Whole,
+}
+
+impl End {
+    /// The mark.
+    fn mark(self) -> [u8; 8] {
+        let mark: u64 = match self {
+            End::Last => 0x646e_6573_6578_616c,
+            End::Whole => 0x656c_6f68_7773_6c61,
+        };
+        mark.to_le_bytes()
+    }
+}
 
 thread_local! {
     /// Whether the list that this thread reads is at its end.
-    static END: Cell<bool> = const { Cell::new(false) };
+    static END: Cell<Option<End>> = const { Cell::new(None) };
 }
 
 /// The answer that this thread prepares is the last part of a list.
-pub fn end() {
-    END.set(true);
+pub fn end(end: End) {
+    END.set(Some(end));
 }
 
-/// Whether [`end`] was called since this was.
-pub fn ended() -> bool {
+/// What [`end`] was called with since this was called.
+pub fn ended() -> Option<End> {
     END.take()
 }
 
@@ -32,15 +52,16 @@ pub fn ended() -> bool {
 ///
 /// # Errors
 /// The buffers are shorter than the answer.
-pub fn mark(mut buffers: VirtioFsWriter<'_>, written: usize) -> io::Result<usize> {
+pub fn mark(mut buffers: VirtioFsWriter<'_>, written: usize, end: End) -> io::Result<usize> {
+    let mark = end.mark();
     let mut rest = buffers
         .split_at(written)
         .map_err(|_| io::ErrorKind::InvalidInput)?;
-    if rest.available_bytes() < MARK.len() {
+    if rest.available_bytes() < mark.len() {
         return Ok(written);
     }
-    rest.write_all(&MARK)?;
-    let size = written + MARK.len();
+    rest.write_all(&mark)?;
+    let size = written + mark.len();
     // `struct fuse_out_header` begins with it.
     let length = u32::try_from(size).map_err(io::Error::other)?;
     buffers.write_all(&length.to_le_bytes())?;

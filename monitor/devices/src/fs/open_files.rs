@@ -75,8 +75,8 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
 /// The open files and lists of a folder.
 pub struct OpenFiles {
     files: Mutex<Recent<u64, Arc<File>>>,
-    /// Handles by folder and position.
-    lists: Mutex<Recent<(u64, u64), u64>>,
+    /// Handles by folder and position, and whether the folder was watched when the list began.
+    lists: Mutex<Recent<(u64, u64), (u64, bool)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,16 +109,23 @@ impl OpenFiles {
         drop(gone);
     }
 
-    /// The handle of a list that was read up to this position.
-    pub fn list_at(&self, inode: u64, position: u64) -> Option<u64> {
+    /// The handle of a list that was read up to this position, and whether the folder has been
+    /// watched since the list began.
+    pub fn list_at(&self, inode: u64, position: u64) -> Option<(u64, bool)> {
         lock(&self.lists).take((inode, position))
     }
 
     /// Keeps the handle of a list for the next part. Returns a folder and its handle that must be
     /// closed for that.
-    pub fn keep_list(&self, inode: u64, position: u64, handle: u64) -> Option<(u64, u64)> {
-        let gone = lock(&self.lists).put((inode, position), handle);
-        gone.map(|((inode, _), handle)| (inode, handle))
+    pub fn keep_list(
+        &self,
+        inode: u64,
+        position: u64,
+        handle: u64,
+        watched: bool,
+    ) -> Option<(u64, u64)> {
+        let gone = lock(&self.lists).put((inode, position), (handle, watched));
+        gone.map(|((inode, _), (handle, _))| (inode, handle))
     }
 
     /// Closes all files. The handles of lists belong to the file system, which closes them.

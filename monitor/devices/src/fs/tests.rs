@@ -5,6 +5,7 @@
 mod lists;
 mod lost;
 mod notices;
+mod request;
 mod slow;
 
 use super::super::Device;
@@ -68,13 +69,7 @@ impl Sender {
 
     /// Sends a request. Returns the error, or the body of the answer.
     fn send(&mut self, operation: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
-        let length = u32::try_from(40 + body.len()).unwrap();
-        let mut request = bytes(&[length, operation, 7, 0]);
-        request.extend(node.to_le_bytes());
-        request.extend([0; 16]);
-        request.extend(body);
-        let answer = FREE + (1 << 20);
-        self.guest.put(FREE, &request);
+        let (length, answer) = request::put(&self.guest, FREE, operation, node, body);
         self.guest
             .offer(1, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, 1).unwrap();

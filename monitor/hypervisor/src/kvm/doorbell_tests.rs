@@ -3,11 +3,11 @@
 //! virtual bus is: a store that the device carries out before it is over, a command by a call, the
 //! two ways of a notification, and the interrupt.
 
-use super::guest_tests::run_with;
+use super::guest_tests::{bridge, run_with};
 use super::layout::{APIC, BUS_CALL, DEVICE_PIN, DEVICES, IOAPIC, doorbell};
 use crate::output::End;
 use paravane_devices::counters::Counters;
-use paravane_devices::{Machine, Model, OwnDevice, Waker};
+use paravane_devices::{Machine, Model, OwnDevice};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -141,22 +141,7 @@ impl fmt::Debug for Bell {
 }
 
 impl OwnDevice for Bell {
-    fn kind(&self) -> u32 {
-        super::device::BRIDGE
-    }
-
-    /// A name that has a policy.
-    fn name(&self) -> String {
-        "bus".to_string()
-    }
-
-    fn numbers(&self) -> u32 {
-        16
-    }
-
-    fn start(&mut self, _: &Waker) -> anyhow::Result<()> {
-        Ok(())
-    }
+    bridge!();
 
     fn attach(&mut self, machine: Machine) {
         machine.page.show(0, MAGIC);

@@ -115,6 +115,30 @@ unsafe extern "C" {
     static paravane_kvm_test_guest_end: u8;
 }
 
+/// What a test's device of its own says of itself: it is a bridge, which nothing has to be done for
+/// at its start.
+macro_rules! bridge {
+    () => {
+        fn kind(&self) -> u32 {
+            $crate::kvm::device::BRIDGE
+        }
+
+        /// A name that has a policy.
+        fn name(&self) -> String {
+            "bus".to_string()
+        }
+
+        fn numbers(&self) -> u32 {
+            16
+        }
+
+        fn start(&mut self, _: &paravane_devices::Waker) -> anyhow::Result<()> {
+            Ok(())
+        }
+    };
+}
+pub(super) use bridge;
+
 fn code() -> &'static [u8] {
     let (start, end) = (
         &raw const paravane_kvm_test_guest,

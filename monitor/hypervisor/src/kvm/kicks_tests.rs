@@ -2,13 +2,13 @@
 //! The thread that does the work of a notification: counts, and no times.
 
 use super::bus::{LEFT, Port};
-use super::guest_tests::run_with;
+use super::guest_tests::{bridge, run_with};
 use super::kicks::Kicks;
 use super::layout::{DEVICES, doorbell};
 use crate::device_work::Work;
 use crate::output::End;
 use paravane_devices::counters::Counters;
-use paravane_devices::{Area, Kicked, Machine, Model, OwnDevice, Page, Setting, Waker};
+use paravane_devices::{Area, Kicked, Machine, Model, OwnDevice, Page, Setting};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -86,22 +86,7 @@ struct Who {
 }
 
 impl OwnDevice for Who {
-    fn kind(&self) -> u32 {
-        super::device::BRIDGE
-    }
-
-    /// A name that has a policy.
-    fn name(&self) -> String {
-        "bus".to_string()
-    }
-
-    fn numbers(&self) -> u32 {
-        16
-    }
-
-    fn start(&mut self, _: &Waker) -> anyhow::Result<()> {
-        Ok(())
-    }
+    bridge!();
 
     fn attach(&mut self, machine: Machine) {
         machine.page.show(EXPECTED, self.expected);

@@ -222,6 +222,8 @@ void fuse_read_nearby(struct file *file)
 		return;
 	used = test_bit(FUSE_I_NEARBY, &fi->state) &&
 	       test_and_clear_bit(FUSE_I_NEARBY, &fi->state);
+	/* What is gone before it is read was read in vain, and is read again. */
+	used = used && inode->i_mapping->nrpages;
 	if (used)
 		fuse_invalidate_atime(inode);
 	else if (!fuse_is_small(inode))

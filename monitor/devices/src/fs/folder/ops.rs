@@ -303,7 +303,7 @@ impl FileSystem for Folder {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
-        self.list(ctx, inode, handle, offset, |handle| {
+        self.list(ctx, inode, handle, offset, false, |handle| {
             let mut part = Part::default();
             let mut add = |entry: DirEntry<'_>| {
                 let offset = entry.offset;
@@ -327,13 +327,13 @@ impl FileSystem for Folder {
         add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
     ) -> io::Result<()> {
         let watched = self.watched(inode);
-        self.list(ctx, inode, handle, offset, |handle| {
+        self.list(ctx, inode, handle, offset, watched, |handle| {
             let mut part = Part::default();
             let mut known = |listed: DirEntry<'_>, entry: Entry| {
-                let offset = listed.offset;
+                let (offset, name) = (listed.offset, listed.name);
                 let inode = entry.inode;
                 let added = add(listed, self.complete(watched, entry)?)?;
-                part.add(added, offset);
+                part.add_named(added, offset, name);
                 if added == 0 {
                     // There was no room for it.
                     self.forgotten(inode, 1);
@@ -385,10 +385,26 @@ impl FileSystem for Folder {
         self.inner.rename(ctx, from, name, to, new, flags)
     }
 
+    fn mkdir(
+        &self,
+        ctx: &Context,
+        parent: u64,
+        name: &CStr,
+        mode: u32,
+        umask: u32,
+    ) -> io::Result<Entry> {
+        let watched = self.watched(parent);
+        let _own = self.own_name(parent, name);
+        let made = self.inner.mkdir(ctx, parent, name, mode, umask);
+        let made = made
+            .and_then(|entry| self.complete(watched, entry))
+            .and_then(|entry| self.made_folder(ctx, parent, name, entry));
+        made.inspect_err(|error| self.doubt(parent, name, error))
+    }
+
     made! {
         fn symlink(parent, name, target: &CStr, parent: u64, name: &CStr);
         fn mknod(parent, name, parent: u64, name: &CStr, mode: u32, rdev: u32, umask: u32);
-        fn mkdir(parent, name, parent: u64, name: &CStr, mode: u32, umask: u32);
         fn link(parent, name, inode: u64, parent: u64, name: &CStr);
     }
 

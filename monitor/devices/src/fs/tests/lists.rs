@@ -65,11 +65,15 @@ fn folder(files: usize, word: &str) -> (tempfile::TempDir, BTreeSet<String>) {
     (folder, names)
 }
 
+/// The marks after the last part of a list: that it is the last, and that names which come up will
+/// be reported, too.
+const END: &[u8] = b"laxesend";
+const WHOLE: &[u8] = b"alswhole";
+
 /// The project's kernel, which takes messages, is told with the last part that it is the last, and
-/// only then.
+/// only then. The list has attributes, or it is not all that is known of the folder.
 #[test]
 fn the_last_part_of_a_list_says_so() {
-    const END: &[u8] = b"laxesend";
     // Short names take no more of the host's list than `.` does.
     for (files, word, plus, size) in [
         (5, "file", true, 4096),
@@ -94,7 +98,8 @@ fn the_last_part_of_a_list_says_so() {
         );
         assert!(all.len() > files / 100, "{what}: {all:?}");
         let (end, before) = all.split_last().unwrap();
-        assert!(end.0 > 0 && end.1 == END, "{what}: {all:?}");
+        let mark = if plus { WHOLE } else { END };
+        assert!(end.0 > 0 && end.1 == mark, "{what}: {all:?}");
         let unmarked = before
             .iter()
             .all(|(number, rest)| *number > 0 && rest.is_empty());
@@ -121,4 +126,61 @@ fn a_list_ends_without_a_mark_for_other_kernels() {
     let mut told = Told::new(empty.path());
     let answer = told.answer(READDIRPLUS, ROOT, &read(0, 4096));
     assert!(answer.is_empty(), "{answer:?}");
+}
+
+/// In a folder whose names have no case, or have both, it is not known whether it tells them apart.
+#[test]
+fn names_without_a_case_do_not_say_that_all_are_known() {
+    for names in [["1", "2."], ["a", "A"]] {
+        let folder = tempfile::tempdir().unwrap();
+        for name in names {
+            fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let mut told = Told::new(folder.path());
+        let (_, all) = parts(
+            |operation, body| told.answer(operation, ROOT, body),
+            true,
+            4096,
+        );
+        assert_eq!(all.last().unwrap().1, END, "{names:?}");
+    }
+}
+
+/// A list of which the guest was not told the beginning is not all that there is.
+#[test]
+fn a_list_from_the_middle_is_not_whole() {
+    let (folder, _) = folder(20, "file");
+    let mut told = Told::new(folder.path());
+    let first = told.answer(READDIRPLUS, ROOT, &read(0, 1024));
+    let (_, position, rest) = entries(&first, true);
+    assert!(rest.is_empty());
+    // The list goes on twice, the second time anew.
+    for mark in [WHOLE, END] {
+        let answer = told.answer(READDIRPLUS, ROOT, &read(position, 8000));
+        assert_eq!(entries(&answer, true).2, mark);
+    }
+}
+
+/// The project's kernel is told that a folder which it has made is empty.
+#[test]
+fn a_new_folder_is_known_to_be_empty() {
+    /// `FUSE_ATTR_EMPTY`, and the place of the flags in `struct fuse_entry_out`.
+    const EMPTY: u32 = 1 << 30;
+    const FLAGS: usize = 40 + 84;
+    let make = |name: &str| [&bytes(&[0o755, 0]), name.as_bytes(), b"\0"].concat();
+    let flags = |answer: &[u8]| u32::from_le_bytes(answer[FLAGS..FLAGS + 4].try_into().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Told::new(folder.path());
+    for (name, known) in [("new", EMPTY), ("12", 0)] {
+        let answer = told.answer(MKDIR, ROOT, &make(name));
+        assert_eq!(flags(&answer) & EMPTY, known, "{name}");
+    }
+    // Not what is looked up.
+    let answer = told.answer(LOOKUP, ROOT, b"new\0");
+    assert_eq!(flags(&answer) & EMPTY, 0);
+    let other = tempfile::tempdir().unwrap();
+    let seen = confined(other.path(), Access::Write, |sender| {
+        flags(&sender.ok(MKDIR, ROOT, &make("new")))
+    });
+    assert_eq!(seen & EMPTY, 0, "another kernel");
 }

@@ -75,13 +75,7 @@ impl Told {
 
     /// Sends a request. Returns the answer's body.
     pub(super) fn answer(&mut self, operation: u32, node: u64, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(40 + body.len()).unwrap();
-        let mut request = bytes(&[length, operation, 7, 0]);
-        request.extend(node.to_le_bytes());
-        request.extend([0; 16]);
-        request.extend(body);
-        let answer = FREE + (1 << 20);
-        self.guest.put(FREE, &request);
+        let (length, answer) = request::put(&self.guest, FREE, operation, node, body);
         self.guest
             .offer(REQUESTS, &[(FREE, length, false), (answer, 8192, true)]);
         self.fs.notified(&mut self.driver, REQUESTS).unwrap();

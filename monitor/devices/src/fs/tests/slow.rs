@@ -61,14 +61,8 @@ impl Slow {
     fn send(&mut self, operation: u32, node: u64, body: &[u8]) -> u64 {
         let at = FREE + (2 << 20) + self.sent % 32 * (32 << 10);
         self.sent += 1;
-        let length = u32::try_from(40 + body.len()).unwrap();
-        let mut request = bytes(&[length, operation, 7, 0]);
-        request.extend(node.to_le_bytes());
-        request.extend([0; 16]);
-        request.extend(body);
-        let answer = at + (16 << 10);
         let guest = &mut self.sender.guest;
-        guest.put(at, &request);
+        let (length, answer) = request::put(guest, at, operation, node, body);
         guest.offer(1, &[(at, length, false), (answer, 8192, true)]);
         let Sender { fs, driver, .. } = &mut self.sender;
         let begun = Instant::now();
