@@ -255,11 +255,16 @@ static void vblk_remove(struct vbus_device *device)
 	/* No request comes any more. */
 	cancel_work_sync(&vblk->restart);
 	die(vblk);
-	blk_mq_free_tag_set(&vblk->tags);
-	put_disk(vblk->disk);
-	/* A disk that was not added frees nothing of the driver's. */
-	if (!vblk->added)
+	if (vblk->added) {
+		/* The last user of the disk frees the rest. */
+		blk_mq_free_tag_set(&vblk->tags);
+		put_disk(vblk->disk);
+	} else {
+		/* A disk that was not added gives its queue up here, which needs the tags. */
+		put_disk(vblk->disk);
+		blk_mq_free_tag_set(&vblk->tags);
 		free_vblk(vblk);
+	}
 }
 
 static void vblk_closed(struct vbus_device *device)
