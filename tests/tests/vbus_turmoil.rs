@@ -446,8 +446,8 @@ fn turmoil(devices: Devices) {
     }
     let kept = worker.kill(&disk, &mut same);
     println!(
-        "{devices:?}, {:?}: {rounds} rounds, {ends} ends of vbusd, {kills} machines killed under way, \
-         {same} files, {kept} records",
+        "{devices:?}, {:?}: {rounds} rounds, {ends} ends of vbusd, \
+         {kills} machines killed under way, {same} files, {kept} records",
         begun.elapsed()
     );
     assert!(kept > 20, "{kept}");

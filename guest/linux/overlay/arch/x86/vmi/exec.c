@@ -93,7 +93,7 @@ static void fill_window(struct vm_area_struct *vma, unsigned long addr)
 	vmi_fill_range(vma->vm_mm, start, (window_end(vma, addr) - start) >> PAGE_SHIFT);
 }
 
-/* Maps what the page cache has of a mapping of a file. Runs of pages may be longer than a window. */
+/* Maps what the page cache has of a mapping of a file. A run may be longer than a window. */
 static void fill_mapping(struct vm_area_struct *vma)
 {
 	bool entered = false;
