@@ -110,6 +110,22 @@ void vmi_flush_kernel(unsigned long start, unsigned long end)
 	vmi.mmu_flush_kernel_range(start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 }
 
+/* The layer offers mmu.flush_kernel_everywhere. */
+static bool can_flush_kernel __ro_after_init;
+
+/*
+ * Nothing relies on the interrupt here: those that free the kernel's page tables do not walk them
+ * without locks.
+ */
+bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
+{
+	if (!can_flush_kernel)
+		return false;
+	vmi.mmu_flush_kernel_everywhere(start & PAGE_MASK,
+					end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
+	return true;
+}
+
 /* The layer offers VMI_MMU_NO_VECTORS. */
 static bool no_vectors __ro_after_init;
 
@@ -196,6 +212,8 @@ void __init vmi_init_mmu_ops(void)
 		if (vmi_boot.vcpu_count > 1)
 			pv_ops.mmu.tlb_remove_table = tlb_remove_table;
 	}
+	can_flush_kernel = flushes && vmi.mmu_flush_kernel_everywhere &&
+			   vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_KERNEL;
 	if (!vmi_low)
 		return;
 	vmi_use(&pv_ops.mmu.enter_mmap, VMI_CALL_MMU_EXPECT_SPACE, vmi_expect_program);
