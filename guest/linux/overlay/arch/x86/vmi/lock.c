@@ -222,7 +222,7 @@ void vmi_csd_wait(int cpu, const unsigned int *flags, unsigned int mask)
 {
 	unsigned int looks, yields;
 
-	if (!in_use || !vmi.lock_yield || in_nmi())
+	if (!in_use || !READ_ONCE(pv_locks) || !vmi.lock_yield || in_nmi())
 		return;
 	for (yields = 0; yields < CSD_YIELDS; yields++) {
 		for (looks = 0; looks < CSD_LOOKS; looks++) {
