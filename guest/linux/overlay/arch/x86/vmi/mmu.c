@@ -3,6 +3,7 @@
 #include <linux/init.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
+#include <linux/smp.h>
 #include <asm/fixmap.h>
 #include <asm/fpu/api.h>
 #include <asm/fpu/sched.h>
@@ -113,10 +114,6 @@ void vmi_flush_kernel(unsigned long start, unsigned long end)
 /* The layer offers mmu.flush_kernel_everywhere. */
 static bool can_flush_kernel __ro_after_init;
 
-/*
- * Nothing relies on the interrupt here: those that free the kernel's page tables do not walk them
- * without locks.
- */
 bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
 {
 	if (!can_flush_kernel)
@@ -124,6 +121,12 @@ bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
 	vmi.mmu_flush_kernel_everywhere(start & PAGE_MASK,
 					end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 	return true;
+}
+
+void vmi_wait_for_walks(void)
+{
+	if (can_flush_kernel)
+		kick_all_cpus_sync();
 }
 
 /* The layer offers VMI_MMU_NO_VECTORS. */

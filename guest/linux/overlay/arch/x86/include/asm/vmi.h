@@ -47,6 +47,12 @@ void vmi_flush_kernel(unsigned long start, unsigned long end);
  */
 bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end);
 
+/*
+ * After such a flush, before page tables of the kernel are freed: waits for walks of them with
+ * interrupts off, as an interrupt for the flush would have.
+ */
+void vmi_wait_for_walks(void);
+
 #ifdef CONFIG_PARAVIRT_SPINLOCKS
 /*
  * A CPU waits until *flags has no bit of @mask, which @cpu clears in an interrupt. Returns when
@@ -100,6 +106,10 @@ static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
 static inline bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
 {
 	return false;
+}
+
+static inline void vmi_wait_for_walks(void)
+{
 }
 
 static inline int vmi_fixup_exception(struct pt_regs *regs)
