@@ -1057,6 +1057,8 @@ pub const MMU_NO_VECTORS_2: u32 = 0x8;
 pub const MMU_NO_VECTORS: u32 = 0x10;
 /// Mmu.flush_preempted works (since section version 4).
 pub const MMU_FLUSH_PREEMPTED: u32 = 0x20;
+/// Mmu.flush_kernel_everywhere works (since section version 5).
+pub const MMU_FLUSH_KERNEL: u32 = 0x40;
 /// Registers a page as a page table of this level, which may be or-ed with VMI_PT_KERNEL_ROOT.
 pub const CALL_MMU_REGISTER_PAGE_TABLE: u16 = 0x200;
 /// Ends the use of a page as a page table; without effect if it is not registered.
@@ -1089,6 +1091,8 @@ pub const CALL_MMU_FILL: u16 = 0x20d;
 pub const CALL_MMU_EXPECT_SPACE: u16 = 0x20e;
 /// Returns 1 if another vCPU wants to run and does not.
 pub const CALL_MMU_FLUSH_PREEMPTED: u16 = 0x20f;
+/// Flushes kernel translations of start to end - 1 on every vCPU, in every space, loaded or not, before it returns.
+pub const CALL_MMU_FLUSH_KERNEL_EVERYWHERE: u16 = 0x210;
 
 /// Reads a register of 32 bits.
 pub const CALL_APIC_READ: u16 = 0x300;
@@ -1571,7 +1575,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 2,
         name: "mmu",
-        version: 4,
+        version: 5,
         compat: 1,
         calls: &[
             CallInfo {
@@ -1669,6 +1673,12 @@ pub const SECTIONS: &[SectionInfo] = &[
                 name: "mmu.flush_preempted",
                 class: Class::Sysv,
                 since: 4,
+            },
+            CallInfo {
+                number: 0x210,
+                name: "mmu.flush_kernel_everywhere",
+                class: Class::Sysv,
+                since: 5,
             },
         ],
     },

@@ -179,3 +179,10 @@ int native_mmu_flush_preempted(u32 vcpu)
 	(void)vcpu;
 	return FAULT(FLUSH_PREEMPTED_OFFERED) ? 0 : -VMI_ENOSYS;
 }
+
+int native_mmu_flush_kernel_everywhere(u64 start, u64 end)
+{
+	(void)start, (void)end;
+	/* As mmu.flush_space. */
+	return -VMI_ENOSYS;
+}

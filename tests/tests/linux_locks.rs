@@ -121,6 +121,22 @@ fn a_sender_of_interrupts_yields_to_a_preempted_target() {
     assert_eq!(yields(Some(&never_preempted()), ""), 0);
 }
 
+/// The same for a single target, which is not interrupted by the call for several: the wait for its
+/// answer yields.
+#[test]
+fn a_wait_for_an_answer_yields_to_a_preempted_target() {
+    const SCRIPT: &str = "echo 0 >$L; /x/interrupts 1 2000 >/dev/null; cat $L";
+    let _one = OneCpu::take();
+    let yields = |layer: Option<&Planted>, append| {
+        let text = run_in(layer, "2", append, SCRIPT);
+        println!("{append}: {text}");
+        figures(&text)["csd_yields"]
+    };
+    assert!(yields(None, "") > 10);
+    assert_eq!(yields(None, "vmi.pv_locks=0"), 0);
+    assert_eq!(yields(Some(&never_preempted()), ""), 0);
+}
+
 /// A vCPU does not spin for long in a queue after one that is preempted.
 #[test]
 fn a_wait_behind_a_preempted_vcpu_begins_early() {

@@ -245,33 +245,45 @@ fn starve_vcpu_1(monitor: u32) {
     }
 }
 
+/// Runs the suite with three vCPUs, and starves the second when it asks for that.
+fn run_starving(words: &[&str]) -> Run {
+    let mut command = program::command();
+    command.args(["conformance", "--hypervisor", "process", "--tap"]);
+    command.args(["--cpus", "3", "--append", "starve"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut suite = Ends(command.args(words).spawn().unwrap());
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    for line in BufReader::new(suite.0.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line == "# starve vCPU 1" {
+            starve_vcpu_1(suite.0.id());
+        }
+        stdout.push_str(&line);
+        stdout.push('\n');
+    }
+    let mut pipe = suite.0.stderr.take().unwrap();
+    pipe.read_to_string(&mut stderr).unwrap();
+    let code = suite.0.wait().unwrap().code().unwrap_or(-1);
+    Run {
+        code,
+        stdout,
+        stderr,
+    }
+}
+
 /// A flush of a space that another vCPU has loaded does not wait until that one gets a processor.
 #[test]
 fn a_flush_does_not_wait_for_a_vcpu_without_a_processor() {
     let _alone = alone();
     let _one = OneCpu::take();
-    with_and_without_faults("time_flush", "mmu.flush_space.starved", |words| {
-        let mut command = program::command();
-        command.args(["conformance", "--hypervisor", "process", "--tap"]);
-        command.args(["--cpus", "3", "--append", "starve"]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut suite = Ends(command.args(words).spawn().unwrap());
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        for line in BufReader::new(suite.0.stdout.take().unwrap()).lines() {
-            let line = line.unwrap();
-            if line == "# starve vCPU 1" {
-                starve_vcpu_1(suite.0.id());
-            }
-            stdout.push_str(&line);
-            stdout.push('\n');
-        }
-        let mut pipe = suite.0.stderr.take().unwrap();
-        pipe.read_to_string(&mut stderr).unwrap();
-        let code = suite.0.wait().unwrap().code().unwrap_or(-1);
-        Run {
-            code,
-            stdout,
-            stderr,
-        }
-    });
+    with_and_without_faults("time_flush", "mmu.flush_space.starved", run_starving);
+}
+
+/// Nor does a flush of the kernel's range, which all vCPUs have loaded.
+#[test]
+fn a_flush_of_the_kernel_does_not_wait_for_a_vcpu_without_a_processor() {
+    let _alone = alone();
+    let _one = OneCpu::take();
+    let test = "mmu.flush_kernel_everywhere.starved";
+    with_and_without_faults("time_flush_kernel", test, run_starving);
 }

@@ -493,15 +493,16 @@
 
 /* Section mmu: Page tables and translations. A translation may be used until it is flushed; a not-present entry is never cached. So correctness depends on flushes and CR3 loads; set_pte, registration and fill make a hypervisor fast. */
 #define VMI_SECTION_MMU 2
-#define VMI_SECTION_MMU_VERSION 4
+#define VMI_SECTION_MMU_VERSION 5
 #define VMI_SECTION_MMU_COMPAT 1
-#define VMI_SECTION_MMU_CALLS 16
+#define VMI_SECTION_MMU_CALLS 17
 #define VMI_MMU_FLUSH_SPACE 0x1 /* mmu.flush_space works; without this feature the kernel interrupts the other vCPUs itself */
 #define VMI_MMU_USER_ISOLATION 0x2 /* user code cannot reach kernel memory; without this feature the machine is one trust domain, and the user bit is checked in the user range only */
 #define VMI_MMU_FILL_REPLACES 0x4 /* mmu.fill of one entry also flushes it, on all vCPUs that have the space loaded */
 #define VMI_MMU_NO_VECTORS_2 0x8 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS_2; new kernels use VMI_CR3_NO_VECTORS */
 #define VMI_MMU_NO_VECTORS 0x10 /* mmu.set_cr3 accepts VMI_CR3_NO_VECTORS (since section version 3) */
 #define VMI_MMU_FLUSH_PREEMPTED 0x20 /* mmu.flush_preempted works (since section version 4) */
+#define VMI_MMU_FLUSH_KERNEL 0x40 /* mmu.flush_kernel_everywhere works (since section version 5) */
 #define VMI_CALL_MMU_REGISTER_PAGE_TABLE 0x200
 #define VMI_CALL_MMU_RELEASE_PAGE_TABLE 0x201
 #define VMI_CALL_MMU_SET_PTE 0x202
@@ -518,6 +519,7 @@
 #define VMI_CALL_MMU_FILL 0x20d
 #define VMI_CALL_MMU_EXPECT_SPACE 0x20e
 #define VMI_CALL_MMU_FLUSH_PREEMPTED 0x20f
+#define VMI_CALL_MMU_FLUSH_KERNEL_EVERYWHERE 0x210
 #define VMI_NATIVE_MMU_SET_CR3 movq %rdi, %cr3
 #define VMI_NATIVE_STR_MMU_SET_CR3 "movq %%rdi, %%cr3"
 #define VMI_NATIVE_MMU_GET_CR3 movq %cr3, %rax
@@ -697,7 +699,8 @@
 	X(MMU, mmu, FLUSH_QUEUE, flush_queue, 0x20c, SYSV, 1) \
 	X(MMU, mmu, FILL, fill, 0x20d, SYSV, 1) \
 	X(MMU, mmu, EXPECT_SPACE, expect_space, 0x20e, SYSV, 2) \
-	X(MMU, mmu, FLUSH_PREEMPTED, flush_preempted, 0x20f, SYSV, 4)
+	X(MMU, mmu, FLUSH_PREEMPTED, flush_preempted, 0x20f, SYSV, 4) \
+	X(MMU, mmu, FLUSH_KERNEL_EVERYWHERE, flush_kernel_everywhere, 0x210, SYSV, 5)
 
 #define VMI_FOR_EACH_APIC_CALL(X) \
 	X(APIC, apic, READ, read, 0x300, SYSV, 1) \
@@ -767,7 +770,7 @@
 #define VMI_FOR_EACH_SECTION(Y) \
 	Y(CORE, core, 0, 2, 1, 7) \
 	Y(CPU, cpu, 1, 2, 1, 55) \
-	Y(MMU, mmu, 2, 4, 1, 16) \
+	Y(MMU, mmu, 2, 5, 1, 17) \
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 2, 1, 3) \
 	Y(TIME, time, 5, 1, 1, 8) \
@@ -1341,6 +1344,7 @@ typedef void vmi_mmu_flush_queue_fn(void);
 typedef void vmi_mmu_fill_fn(__u64 va, const __u64 *entry, __u32 count);
 typedef int vmi_mmu_expect_space_fn(__u64 cr3, __u64 hint);
 typedef int vmi_mmu_flush_preempted_fn(__u32 vcpu);
+typedef int vmi_mmu_flush_kernel_everywhere_fn(__u64 start, __u64 end);
 typedef __s64 vmi_apic_read_fn(__u32 offset);
 typedef int vmi_apic_write_fn(__u32 offset, __u32 value);
 typedef void vmi_apic_eoi_fn(void);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Flushes of a space that is loaded by a vCPU without a processor. */
+/* Flushes of what a vCPU without a processor has loaded: its space, and the kernel's range. */
+#include "pages.h"
 #include "space.h"
 #include "test.h"
 #include "user_mode.h"
@@ -57,17 +58,29 @@ static void wait_until_it_stands(void)
 	}
 }
 
+static void flush_space(void)
+{
+	CHECK_RESULT(vmi.mmu_flush_space(starved.space.root, starved.space.context,
+					 atomic_add(&starved.space.generation, 1), USER_DATA,
+					 USER_DATA + PAGE_SIZE), 0);
+}
+
+static void flush_kernel(void)
+{
+	CHECK_RESULT(vmi.mmu_flush_kernel_everywhere(kernel_area, kernel_area + PAGE_SIZE), 0);
+}
+
 /*
  * On a host that has one processor, and starves vCPU 1 when this asks for it (starve on the command
- * line): a flush of the space that it has loaded does not wait for it. Between two flushes it gets
- * the processor for a moment, after which the host lets it wait for long again.
+ * line): a flush of what it has loaded does not wait for it. Between two flushes it gets the
+ * processor for a moment, after which the host lets it wait for long again.
  */
-TEST(flush_starved, "mmu.flush_space.starved", 3, 0, MMU_FLUSH_SPACE)
+static void flush_starved(u32 feature, void (*flush)(void))
 {
 	u64 longest = 0, i;
 	char word[8];
 
-	if (!(layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_SPACE))
+	if (!(layer_features(VMI_SECTION_MMU) & feature))
 		test_skip("the layer does not offer it");
 	if (!option("starve", word, sizeof(word)))
 		test_skip("needs starve on the command line, and a host that does it");
@@ -82,9 +95,7 @@ TEST(flush_starved, "mmu.flush_space.starved", 3, 0, MMU_FLUSH_SPACE)
 
 		wait_until_it_stands();
 		start = now();
-		CHECK_RESULT(vmi.mmu_flush_space(starved.space.root, starved.space.context,
-						 atomic_add(&starved.space.generation, 1),
-						 USER_DATA, USER_DATA + PAGE_SIZE), 0);
+		flush();
 		longest = MAX(longest, now() - start);
 	}
 	atomic_store(&starved.over, true);
@@ -93,4 +104,14 @@ TEST(flush_starved, "mmu.flush_space.starved", 3, 0, MMU_FLUSH_SPACE)
 	wait_for(2);
 	space_destroy(&starved.space);
 	CHECK_OP(longest, <=, patient(FLUSH_MOST_NS));
+}
+
+TEST(space_starved, "mmu.flush_space.starved", 3, 0, MMU_FLUSH_SPACE)
+{
+	flush_starved(VMI_MMU_FLUSH_SPACE, flush_space);
+}
+
+TEST(kernel_starved, "mmu.flush_kernel_everywhere.starved", 3, 0, MMU_FLUSH_KERNEL_EVERYWHERE)
+{
+	flush_starved(VMI_MMU_FLUSH_KERNEL, flush_kernel);
 }

@@ -212,3 +212,12 @@ int process_mmu_flush_preempted(u32 vcpu)
 	/* mmu.flush_space does it for every vCPU. */
 	return -VMI_ENOSYS;
 }
+
+int process_mmu_flush_kernel_everywhere(u64 start, u64 end)
+{
+	if (end < start)
+		return -VMI_EINVAL;
+	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
+	kernel_flush(this_vcpu(), start, end);
+	return 0;
+}

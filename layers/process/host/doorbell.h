@@ -22,6 +22,7 @@
  *	vCPU in a hand-over	pending			owner		owner
  *	masked line		route			raised		raised
  *	flush elsewhere		proc.flush_wanted	proc.loaded	proc.loaded
+ *	kernel flush		kernel_generation	proc.loaded	proc.loaded
  *
  * A halted vCPU that looks for work before it sleeps (vcpu/poll.c) has set `polling`, too, and
  * senders that read it do not ring. It takes `polling` back before S2.

@@ -407,10 +407,10 @@ void tlb_take_over(struct vcpu *v)
 		shadow_recount_user();
 }
 
-void tlb_flush_kernel_all(struct vcpu *v)
+void tlb_flush_kernel_all(u64 root)
 {
-	tlb_flush_held(v, PHV_HOLE_START, PHV_IMAGE_START);
-	tlb_flush_held(v, PHV_USER_END, PHV_KERNEL_END);
+	flush_range(root, PHV_HOLE_START, PHV_IMAGE_START);
+	flush_range(root, PHV_USER_END, PHV_KERNEL_END);
 }
 
 void tlb_age(struct vcpu *v, u64 now)

@@ -30,7 +30,7 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end);
  * The same for what all spaces share. Processes that are loaded later compare all of it (mm_sync).
  */
 void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end);
-void tlb_flush_kernel_all(struct vcpu *v);
+void tlb_flush_kernel_all(u64 root);
 /*
  * Kernels clear accessed bits without a flush to see which pages are in use. A page that stays
  * mapped would look unused for ever. So this compares everything, at most once a second, for a vCPU

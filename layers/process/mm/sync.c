@@ -26,13 +26,35 @@ static bool synchronised(const struct vcpu *v)
 }
 
 /*
+ * What others want flushed of a process. Read before the tables: a later change counts one more.
+ * flush_wanted is the last that they count up and the first that is read here, so the other two
+ * include whatever it includes.
+ */
+struct wanted {
+	u32 flushes, user;
+	u64 kernel;
+};
+
+static struct wanted wanted_of(const struct proc *p)
+{
+	struct wanted w;
+
+	w.flushes = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	w.user = __atomic_load_n(&p->user_wanted, __ATOMIC_SEQ_CST);
+	w.kernel = __atomic_load_n(&shared->kernel_generation, __ATOMIC_SEQ_CST);
+	return w;
+}
+
+/*
  * Tells the vCPUs that wait for these flushes: everything was compared or dropped after they asked.
  */
-static void flush_done(struct proc *p, u32 wanted)
+static void flush_done(struct proc *p, const struct wanted *w)
 {
-	if (p->flush_done == wanted)
+	p->user_done = w->user;
+	p->kernel_generation = w->kernel;
+	if (p->flush_done == w->flushes)
 		return;
-	__atomic_store_n(&p->flush_done, wanted, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&p->flush_done, w->flushes, __ATOMIC_SEQ_CST);
 	futex_wake(&p->flush_done, PHV_MAX_VCPUS);
 }
 
@@ -40,62 +62,73 @@ static void flush_done(struct proc *p, u32 wanted)
 void mm_sync(struct vcpu *v)
 {
 	struct proc *p = self.proc;
-	u32 wanted, reset;
-	u64 kernel;
+	struct wanted wanted;
+	u32 reset;
 
 	if (synchronised(v))
 		return;
 	lock_take(&p->lock);
-	/* Read before the tables: a later change counts one more. */
-	kernel = READ_ONCE(shared->kernel_generation);
-	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	wanted = wanted_of(p);
 	reset = READ_ONCE(p->reset);
 	if (reset != p->reset_done || !v->context || p->s.context != v->context) {
 		tlb_take_over(v);
 	} else if (p->needs_resync || !v->generation || p->s.generation != v->generation ||
-		   p->flush_done != wanted) {
+		   p->user_done != wanted.user) {
 		tlb_flush_user(v);
 	}
-	if (p->kernel_generation != kernel)
-		tlb_flush_kernel_all(v);
-	flush_done(p, wanted);
+	if (p->kernel_generation != wanted.kernel)
+		tlb_flush_kernel_all(v->cr3);
+	flush_done(p, &wanted);
 	p->reset_done = reset;
 	p->s.context = v->context;
 	p->s.generation = v->generation;
-	p->kernel_generation = kernel;
 	lock_release(&p->lock);
 }
 
 void mm_serve_flushes(struct vcpu *v)
 {
 	struct proc *p = self.proc;
-	u32 wanted;
+	struct wanted wanted;
 
 	if (READ_ONCE(p->flush_done) == READ_ONCE(p->flush_wanted))
 		return;
 	lock_take(&p->lock);
-	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
-	if (p->flush_done != wanted)
+	wanted = wanted_of(p);
+	if (p->user_done != wanted.user)
 		tlb_flush_user(v);
-	flush_done(p, wanted);
+	if (p->kernel_generation != wanted.kernel)
+		tlb_flush_kernel_all(v->cr3);
+	flush_done(p, &wanted);
 	lock_release(&p->lock);
 }
 
 void mm_serve_flushes_parked(void)
 {
 	struct proc *p = self.proc;
-	u32 wanted;
+	struct wanted wanted;
+	u64 root;
 
 	lock_take(&p->lock);
 	/* The space that a flush is for was assigned before the flush was requested. */
-	wanted = __atomic_load_n(&p->flush_wanted, __ATOMIC_SEQ_CST);
+	wanted = wanted_of(p);
+	if (p->flush_done == wanted.flushes)
+		goto done;
+	root = READ_ONCE(p->s.cr3);
 	/*
 	 * The process may lose its space meanwhile. Whoever loads the next one compares or drops
-	 * everything, and needs the lock for that (mm_sync).
+	 * everything, and needs the lock for that (mm_sync). A vCPU that has loaded none yet has
+	 * kernel mappings all the same.
 	 */
-	if (p->flush_done != wanted && READ_ONCE(p->s.state) == PHV_PROC_SPACE)
-		tlb_flush_root(READ_ONCE(p->s.cr3));
-	flush_done(p, wanted);
+	if (READ_ONCE(p->s.state) != PHV_PROC_SPACE) {
+		shadow_drop_all();
+	} else {
+		if (p->user_done != wanted.user)
+			tlb_flush_root(root);
+		if (p->kernel_generation != wanted.kernel)
+			tlb_flush_kernel_all(root);
+	}
+	flush_done(p, &wanted);
+done:
 	lock_release(&p->lock);
 }
 

@@ -152,6 +152,8 @@ struct proc {
 	u32 trimmed;		/* it was trimmed, or told to trim; under the spaces lock */
 	u32 flush_wanted;	/* flushes that vCPUs of other processes have requested */
 	u32 flush_done;		/* how many of them are done; futex */
+	u32 user_wanted;	/* those of the user range, counted before flush_wanted */
+	u32 user_done;		/* its value for which the user range was last compared */
 	struct lock lock;	/* protects its mappings; only its own threads take it */
 };
 _Static_assert(sizeof(struct proc) <= PHV_PROC_STRIDE, "PHV_PROC_STRIDE");

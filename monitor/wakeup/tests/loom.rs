@@ -428,24 +428,3 @@ fn a_masked_line_delivers_once() {
         assert_eq!(device + guest.join().unwrap(), 1);
     });
 }
-
-/// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that comes
-/// into the process sees that a flush is wanted, or is seen and asked.
-#[test]
-fn a_remote_flush_reaches_every_vcpu() {
-    loom::model(|| {
-        let (wanted, loaded) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let comes = thread::spawn({
-            let (wanted, loaded) = (Arc::clone(&wanted), Arc::clone(&loaded));
-            move || {
-                loaded.store(1, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
-                wanted.load(Ordering::SeqCst) != 0
-            }
-        });
-        wanted.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let asked = loaded.load(Ordering::SeqCst) != 0;
-        assert!(comes.join().unwrap() || asked);
-    });
-}

@@ -22,6 +22,7 @@
 #include <asm/paravirt.h>
 #include <asm/qspinlock.h>
 #include <asm/smp.h>
+#include <asm/vmi.h>
 #include "vmi.h"
 
 #undef MODULE_PARAM_PREFIX
@@ -46,6 +47,7 @@ struct lock_stats {
 	u64 waits_spurious;		/* those that ended before what they waited for */
 	u64 released_kicked;		/* locks that were released with a kick */
 	u64 ipi_yields;			/* IPIs that were sent to a CPU without a processor */
+	u64 csd_yields;			/* yields to a CPU that was interrupted, while waiting */
 	u64 time_spinning, time_blocked;
 	u32 histo_spinning[BUCKETS], histo_blocked[BUCKETS];
 };
@@ -207,6 +209,35 @@ static void lock_send_call_func_ipi(const struct cpumask *mask)
 	}
 }
 
+/* How long a CPU that has a processor may take for an interrupt, in looks of some 40 cycles. */
+#define CSD_LOOKS 256
+/* A CPU that gave way so often waits for one that the host does not want to run. */
+#define CSD_YIELDS 1000
+
+/*
+ * Waits for an interrupted CPU. While that one has no processor, this one gives it its own. With
+ * interrupts off, too: the layer takes none in a yield, and none is lost.
+ */
+void vmi_csd_wait(int cpu, const unsigned int *flags, unsigned int mask)
+{
+	unsigned int looks, yields;
+
+	if (!in_use || !READ_ONCE(pv_locks) || !vmi.lock_yield || in_nmi())
+		return;
+	for (yields = 0; yields < CSD_YIELDS; yields++) {
+		for (looks = 0; looks < CSD_LOOKS; looks++) {
+			if (!(READ_ONCE(*flags) & mask))
+				return;
+			cpu_relax();
+		}
+		/* An idle CPU is about to run, or is the host's to wake. */
+		if (vcpu_is_preempted(cpu)) {
+			this_cpu_inc(lock_stats.csd_yields);
+			vmi.lock_yield(cpu);
+		}
+	}
+}
+
 static int set_pv_locks(void *value)
 {
 	pv_locks = *(bool *)value;
@@ -304,6 +335,7 @@ static int locks_show(struct seq_file *file, void *unused)
 		all->waits_spurious += one->waits_spurious;
 		all->released_kicked += one->released_kicked;
 		all->ipi_yields += one->ipi_yields;
+		all->csd_yields += one->csd_yields;
 		all->time_spinning += one->time_spinning;
 		all->time_blocked += one->time_blocked;
 		for (i = 0; i < BUCKETS; i++) {
@@ -318,6 +350,7 @@ static int locks_show(struct seq_file *file, void *unused)
 	seq_printf(file, "waits_spurious %llu\n", all->waits_spurious);
 	seq_printf(file, "released_kicked %llu\n", all->released_kicked);
 	seq_printf(file, "ipi_yields %llu\n", all->ipi_yields);
+	seq_printf(file, "csd_yields %llu\n", all->csd_yields);
 	seq_printf(file, "time_spinning_ns %llu\n", all->time_spinning);
 	seq_printf(file, "time_blocked_ns %llu\n", all->time_blocked);
 	histogram_show(file, "histo_spinning_ns", all->histo_spinning);

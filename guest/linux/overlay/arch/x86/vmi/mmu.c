@@ -3,6 +3,7 @@
 #include <linux/init.h>
 #include <linux/jump_label.h>
 #include <linux/mm.h>
+#include <linux/smp.h>
 #include <asm/fixmap.h>
 #include <asm/fpu/api.h>
 #include <asm/fpu/sched.h>
@@ -110,6 +111,24 @@ void vmi_flush_kernel(unsigned long start, unsigned long end)
 	vmi.mmu_flush_kernel_range(start & PAGE_MASK, end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
 }
 
+/* The layer offers mmu.flush_kernel_everywhere. */
+static bool can_flush_kernel __ro_after_init;
+
+bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
+{
+	if (!can_flush_kernel)
+		return false;
+	vmi.mmu_flush_kernel_everywhere(start & PAGE_MASK,
+					end == TLB_FLUSH_ALL ? end : PAGE_ALIGN(end));
+	return true;
+}
+
+void vmi_wait_for_walks(void)
+{
+	if (can_flush_kernel)
+		kick_all_cpus_sync();
+}
+
 /* The layer offers VMI_MMU_NO_VECTORS. */
 static bool no_vectors __ro_after_init;
 
@@ -196,6 +215,8 @@ void __init vmi_init_mmu_ops(void)
 		if (vmi_boot.vcpu_count > 1)
 			pv_ops.mmu.tlb_remove_table = tlb_remove_table;
 	}
+	can_flush_kernel = flushes && vmi.mmu_flush_kernel_everywhere &&
+			   vmi_layer_features(VMI_SECTION_MMU) & VMI_MMU_FLUSH_KERNEL;
 	if (!vmi_low)
 		return;
 	vmi_use(&pv_ops.mmu.enter_mmap, VMI_CALL_MMU_EXPECT_SPACE, vmi_expect_program);

@@ -41,6 +41,30 @@ void vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsigned long end);
 /* Flushes a part of the kernel's range on this CPU. */
 void vmi_flush_kernel(unsigned long start, unsigned long end);
 
+/*
+ * The same on all CPUs. @end may be TLB_FLUSH_ALL. False: the layer cannot, and the caller
+ * interrupts the CPUs.
+ */
+bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end);
+
+/*
+ * After such a flush, before page tables of the kernel are freed: waits for walks of them with
+ * interrupts off, as an interrupt for the flush would have.
+ */
+void vmi_wait_for_walks(void);
+
+#ifdef CONFIG_PARAVIRT_SPINLOCKS
+/*
+ * A CPU waits until *flags has no bit of @mask, which @cpu clears in an interrupt. Returns when
+ * spinning is as good as anything, perhaps earlier.
+ */
+void vmi_csd_wait(int cpu, const unsigned int *flags, unsigned int mask);
+#else
+static inline void vmi_csd_wait(int cpu, const unsigned int *flags, unsigned int mask)
+{
+}
+#endif
+
 /* Handles a fault that the layer expects: its exception table says where to continue. */
 int vmi_fixup_exception(struct pt_regs *regs);
 
@@ -76,6 +100,15 @@ static inline void vmi_flush_mm(struct mm_struct *mm, unsigned long start, unsig
 }
 
 static inline void vmi_flush_kernel(unsigned long start, unsigned long end)
+{
+}
+
+static inline bool vmi_flush_kernel_everywhere(unsigned long start, unsigned long end)
+{
+	return false;
+}
+
+static inline void vmi_wait_for_walks(void)
 {
 }
 
