@@ -409,8 +409,8 @@ void tlb_take_over(struct vcpu *v)
 
 void tlb_flush_kernel_all(u64 root)
 {
-	flush_range(root, PHV_HOLE_START, PHV_IMAGE_START);
-	flush_range(root, PHV_USER_END, PHV_KERNEL_END);
+	flush_range(root, PHV_HOLE_START, PHV_IMAGE_START, 0);
+	flush_range(root, PHV_USER_END, PHV_KERNEL_END, 0);
 }
 
 void tlb_age(struct vcpu *v, u64 now)
