@@ -97,7 +97,11 @@ static void restart(struct work_struct *work)
 	blk_mq_unquiesce_queue(vblk->disk->queue);
 	blk_mq_start_stopped_hw_queues(vblk->disk->queue, true);
 	blk_mq_kick_requeue_list(vblk->disk->queue);
-	if (error)
+	if (!error)
+		return;
+	/* What an addition reads has failed. */
+	wait_for_completion(&vblk->tried);
+	if (vblk->added)
 		blk_mark_disk_dead(vblk->disk);
 }
 
