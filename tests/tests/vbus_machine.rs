@@ -224,7 +224,7 @@ fn a_guest_follows_its_bus_if_vbusd_ends_while_a_disk_is_added() {
     talk.hear("up");
     for round in 0..rounds {
         vbusd.done(&["link", "lan", "store"]);
-        thread::sleep(Duration::from_micros(round % 8 * 1500));
+        thread::sleep(Duration::from_micros(round * 370 % 6000));
         vbusd.kill();
         vbusd.again();
         talk.go_on();
