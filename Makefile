@@ -8,7 +8,7 @@
 
 help:
 	@echo 'make run            Linux in a virtual machine: a shell; a tour without a terminal'
-	@echo 'make test           lint, and the tests but the long ones (under 30 minutes)'
+	@echo 'make test           lint, and the tests but the long ones (under an hour)'
 	@echo 'make build          the program: target/release/paravane'
 	@echo 'make install        program, kernel, completions, manual pages [PREFIX=] [DESTDIR=]'
 	@echo 'make uninstall      removes them [PREFIX=] [DESTDIR=]'
