@@ -292,7 +292,8 @@ fn a_driver_may_leave_under_load_and_return() {
             # A program may have made a file of this name in between.
             rm -f /dev/vbd0
             echo $device > $driver/bind
-            test -b /dev/vbd0
+            # The disk comes when its partitions were read.
+            n=0; until test -b /dev/vbd0; do n=$((n + 1)); test $n -lt 1000; usleep 10000; done
         done
         cat /tmp/data > /dev/vbd0; sync; sha256sum < /tmp/data | cut -d ' ' -f 1"
     );
