@@ -382,6 +382,7 @@ fn a_disk_keeps_what_is_written() {
          echo $device >$driver/unbind; test -e /sys/block/vbd1 || echo gone
          rm -f /dev/vbd1
          echo $device >$driver/bind
+         n=0; until test -b /dev/vbd1; do n=$((n + 1)); test $n -lt 100 || break; sleep 0.1; done
          dd if=/dev/vbd1 of=/dev/vbd1 bs=4k seek=2048 count=2048 conv=fsync,notrunc 2>/dev/null
          echo 3 >/proc/sys/vm/drop_caches
          dd if=/dev/vbd1 bs=1M skip=8 count=8 iflag=direct 2>/dev/null | sha256sum",
