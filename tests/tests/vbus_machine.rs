@@ -202,8 +202,8 @@ fn devices_of_a_whole_bus_come_and_go() {
     talk.hear("none");
 }
 
-/// A guest reads the partitions of a disk while it adds the disk, and vbusd ends meanwhile, at once
-/// or some milliseconds later. The guest goes on to follow its bus.
+/// vbusd ends at about the time at which a guest adds a disk and reads its partitions.
+/// The guest goes on to follow its bus.
 #[test]
 fn a_guest_follows_its_bus_if_vbusd_ends_while_a_disk_is_added() {
     let rounds = if std::env::var_os("PARAVANE_TEST_LONG").is_some() {

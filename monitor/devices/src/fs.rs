@@ -57,11 +57,11 @@ const THREADS: usize = 8;
 /// Operation of a read, and a flag of the project's kernel in it (`FUSE_READ_AHEAD`): the file is
 /// small, and asked for together with others.
 const READ: u32 = 15;
-/// Operation that ends an open file. The guest sends it with the next request, and does not wait.
-const RELEASE: u32 = 18;
 const AHEAD: u32 = 1 << 31;
 /// The place of its flags in `struct fuse_read_in`, in bytes.
 const READ_FLAGS: u64 = 20;
+/// Operation that ends an open file. The guest sends it with the next request, and does not wait.
+const RELEASE: u32 = 18;
 
 /// What a guest may do with a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
