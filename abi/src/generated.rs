@@ -142,9 +142,11 @@ pub const RUN_HALTED: u64 = 0x2;
 /// Wants to run and has not begun to: it was woken, or moves between address spaces.
 pub const RUN_READY: u64 = 0x3;
 
-// Time of lock.preempted, ns
+// Times of lock.preempted, ns
 /// Age of what lock.preempted says to a vCPU that asks again and again.
 pub const PREEMPTED_LATE_NS: u64 = 0x186a0;
+/// Longest time between two calls of a vCPU that does.
+pub const PREEMPTED_ASK_NS: u64 = 0x61a8;
 
 // Places of line.route that are no local APIC
 /// The vCPU that notified the device last; see line.pending.

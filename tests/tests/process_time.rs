@@ -130,6 +130,7 @@ fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
     for (list, test) in [
         ("time_stranger", "lock.preempted.stranger"),
         ("time_stranger_elsewhere", "lock.preempted.other_space"),
+        ("time_stranger_pauses", "lock.preempted.after_pauses"),
     ] {
         with_and_without_faults(list, test, |words| {
             let _others = Busy::start(2);

@@ -89,8 +89,9 @@
 #define VMI_RUN_HALTED 0x2 /* waits in cpu.halt or lock.wait */
 #define VMI_RUN_READY 0x3 /* wants to run and has not begun to: it was woken, or moves between address spaces */
 
-/* Time of lock.preempted, ns */
+/* Times of lock.preempted, ns */
 #define VMI_PREEMPTED_LATE_NS 0x186a0 /* age of what lock.preempted says to a vCPU that asks again and again */
+#define VMI_PREEMPTED_ASK_NS 0x61a8 /* longest time between two calls of a vCPU that does */
 
 /* Places of line.route that are no local APIC */
 #define VMI_LINE_NOTIFIER 0xfffffffe /* the vCPU that notified the device last; see line.pending */

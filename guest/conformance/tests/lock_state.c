@@ -262,12 +262,17 @@ struct seen {
 };
 
 #define SAMPLE_NS	(20 * NS_PER_US)
-#define PAUSE_NS	NS_PER_MS
+/* An answer that takes longer says nothing about one time. */
+#define LONG_NS		(NS_PER_MS / 2)
 #define STRANGER_NS	(2 * NS_PER_S)
+/* Of a caller that asks for some time, and then does something else. */
+#define ASKING_NS	(4 * VMI_PREEMPTED_LATE_NS)
+#define PAUSE_NS	(200 * NS_PER_US)
 
-static struct seen look_at_runner(void)
+static struct seen look_at_runner(bool pauses)
 {
 	u64 start = now(), stands_since = start, settled = start + NS_PER_MS, asked = start;
+	u64 resumed = start;
 	u64 count = READ_ONCE(runner.count), most = 1;
 	struct seen seen = { 0 };
 
@@ -281,8 +286,8 @@ static struct seen look_at_runner(void)
 		after = now();
 		/* Counts in 1024 ns since the end of the last question: whether it ran then. */
 		rate = (at_before - count) * 1024 / (before - asked + 1);
-		paused = before - asked > PAUSE_NS / 2 || after - before > PAUSE_NS / 2 ||
-			 before - counted > PAUSE_NS / 100;
+		paused = before - asked > VMI_PREEMPTED_ASK_NS || after - before > LONG_NS ||
+			 before - counted > LONG_NS / 50;
 		if (before - asked >= SAMPLE_NS && !paused)
 			most = MAX(most, rate);
 		ran = rate > most * 3 / 4 && at_after != at_before;
@@ -303,13 +308,17 @@ static struct seen look_at_runner(void)
 			stands_since = after;
 		count = at_after;
 		asked = after;
+		if (pauses && asked - resumed > ASKING_NS) {
+			delay_ns(PAUSE_NS);
+			resumed = now();
+		}
 		while (now() - asked < SAMPLE_NS)
 			pause();
 	}
 	return seen;
 }
 
-enum where { SAME_SPACE, OTHER_SPACE };
+enum where { SAME_SPACE, OTHER_SPACE, OTHER_SPACE_PAUSES };
 
 /*
  * On a host where other programs use all processors (steal on the command line): a vCPU that has
@@ -323,13 +332,13 @@ static void preempted_by_stranger(u64 where)
 	if (!option("steal", word, sizeof(word)))
 		test_skip("needs steal on the command line, on a busy host");
 	memset(&runner, 0, sizeof(runner));
-	if (where == OTHER_SPACE) {
+	if (where != SAME_SPACE) {
 		space_create(&runner.space);
 		runner.load = &runner.space;
 	}
 	run_on(1, count_on, NULL);
 	WAIT_UNTIL(READ_ONCE(runner.count));
-	seen = look_at_runner();
+	seen = look_at_runner(where == OTHER_SPACE_PAUSES);
 	atomic_store(&runner.over, true);
 	wait_for(1);
 	if (runner.load)
@@ -346,6 +355,8 @@ TEST_OF(preempted_stranger, "lock.preempted.stranger", preempted_by_stranger, SA
 	LOCK_PREEMPTED);
 TEST_OF(preempted_elsewhere, "lock.preempted.other_space", preempted_by_stranger,
 	OTHER_SPACE, 2, 0, LOCK_PREEMPTED);
+TEST_OF(preempted_pauses, "lock.preempted.after_pauses", preempted_by_stranger,
+	OTHER_SPACE_PAUSES, 2, 0, LOCK_PREEMPTED);
 
 #define SHORT_WAITS	500
 #define SHORT_WAIT_NS	(10 * NS_PER_US)

@@ -31,10 +31,12 @@
 /*
  * A caller that asks for longer than this is worth two thread switches, ns. A pause ends that: a
  * vCPU that waits for a lock asks every few microseconds, and the next wait is another one. Waits
- * that are short but frequent would each cost the switches otherwise.
+ * that are short but frequent would each cost the switches otherwise. A short wait may be a single
+ * question, so single ones at longer intervals are no reason for a look, either. The pause is from
+ * the begin of a question, which the caller does not count.
  */
-#define PATIENCE 20000
-#define PAUSE 30000
+#define PATIENCE (FAULT(PREEMPTED_PATIENT) ? 1000000 : VMI_PREEMPTED_LATE_NS / 5)
+#define PAUSE (VMI_PREEMPTED_ASK_NS + 5000)
 /* Between the two readings, ns. */
 #define BETWEEN 1000
 /* The longest wait for the other thread, which needs this vCPU's processor, ns. */
