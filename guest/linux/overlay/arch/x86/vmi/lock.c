@@ -45,7 +45,7 @@ struct lock_stats {
 	u64 waits;			/* waits in the layer */
 	u64 waits_early;		/* those that spared spinning for one that did not run */
 	u64 waits_spurious;		/* those that ended before what they waited for */
-	u64 released_kicked;		/* locks that were released with a kick */
+	u64 released_kicked;		/* kicks of a waiter for a lock */
 	u64 ipi_yields;			/* IPIs that were sent to a CPU without a processor */
 	u64 csd_yields;			/* yields to a CPU that was interrupted, while waiting */
 	u64 time_spinning, time_blocked;
