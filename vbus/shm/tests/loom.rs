@@ -11,6 +11,9 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)]
 
+#[path = "loom/sleep.rs"]
+mod sleep;
+
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
