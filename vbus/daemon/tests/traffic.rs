@@ -191,6 +191,57 @@ fn a_busy_ring_causes_no_notification_and_an_idle_one_no_work() {
     );
 }
 
+/// The same with the attribute as it is at first: while the device has packets of a client, it does
+/// not want to be notified of more, and how fast the host runs both does not matter.
+#[test]
+fn a_ring_that_is_never_empty_causes_no_notification() {
+    let daemon = Daemon::with("null");
+    assert_eq!(daemon.attribute("dev", "poll-us"), 20);
+    // One thread of vbusd for several that send: it is slower than they are, and rings fill up.
+    let clients = [(); 3].map(|()| {
+        let mut options = daemon.options("lan", "dev");
+        (options.count, options.buffer) = (1024, 256);
+        Client::connect(options).unwrap()
+    });
+    thread::scope(|scope| {
+        for client in clients {
+            scope.spawn(|| keep_full(client));
+        }
+    });
+}
+
+/// Sends, and judges each packet before and after which the device had others all the time.
+fn keep_full(mut client: Client) {
+    const JUDGED: u32 = 20_000;
+    // The device may have returned a few that this side does not see yet. It has not so many.
+    const LEAST: u32 = 128;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Packets that were sent when the device began to have that many.
+    let (mut since, mut judged) = (None, 0);
+    while judged < JUDGED {
+        assert!(Instant::now() < deadline, "only {judged} packets judged");
+        let notified = client.statistics.notified;
+        if !client.send(&[7; 256]).unwrap() {
+            thread::yield_now();
+            continue;
+        }
+        let notified = client.statistics.notified - notified;
+        let delivered = client.statistics.delivered;
+        // The one before is among these, so the ring was not empty when this one came.
+        if client.reclaim().unwrap() < LEAST {
+            since = None;
+            continue;
+        }
+        let first = *since.get_or_insert(client.statistics.sent);
+        // It has worked since then. Before, it may have been about to sleep.
+        if delivered >= first {
+            let sent = client.statistics.sent;
+            assert_eq!(notified, 0, "for packet {sent}, not empty since {first}");
+            judged += 1;
+        }
+    }
+}
+
 /// User and system time of vbusd.
 fn cpu_ticks(daemon: &Daemon) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).unwrap();
