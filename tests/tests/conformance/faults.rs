@@ -5,11 +5,9 @@
 use crate::{alone, beside_others, suite};
 use libtest_mimic::{Failed, Trial};
 use paravane_tests::planted::Planted;
-use paravane_tests::program::Run;
 use paravane_tests::source_root;
-use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A line of the list: `<FAULT_NAME> <layer> <cpus> <test> [<call>]`.
 #[derive(Clone, Debug)]
@@ -38,13 +36,10 @@ const TRIES: usize = 16;
 
 /// Seconds after which a run of one test hangs: it takes less than one, many times as much where
 /// the host is busy.
-const HANG: &str = "25";
+const HANG: &str = "15";
 
 /// The one test of the list that looks at the end of the machine: the suite cannot.
 const SHUTDOWN: &str = "end.shutdown";
-
-/// Runs of the whole suite without a fault, by layer and number of vCPUs.
-static SOUND: Mutex<BTreeMap<(String, String), Arc<Run>>> = Mutex::new(BTreeMap::new());
 
 pub fn trials() -> Vec<Trial> {
     let faults = match faults() {
@@ -155,16 +150,6 @@ fn faults() -> Result<Vec<Fault>, String> {
         .collect()
 }
 
-/// The run of the whole suite on the fault's layer without the fault, which all its faults share.
-fn whole(fault: &Fault, hypervisor: &str, words: &[&str]) -> Arc<Run> {
-    let mut runs = SOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (fault.layer.clone(), fault.cpus.clone());
-    let run = runs
-        .entry(key)
-        .or_insert_with(|| Arc::new(suite::run_on(hypervisor, words)));
-    Arc::clone(run)
-}
-
 fn caught(fault: &Fault) -> Result<(), Failed> {
     let planted = Planted::of(&fault.layer, &fault.name)?;
     let rom = planted.rom();
@@ -184,7 +169,7 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     let filter = ["--cpus", &fault.cpus, "--filter", &fault.test];
     let words = [&layer[..], &filter].concat();
 
-    let mut sound = whole(fault, hypervisor, &[&layer[..], &filter[..2]].concat());
+    let mut sound = suite::whole(hypervisor, &fault.layer, &fault.cpus);
     if sound.tap_result(&fault.test) != Some(true) {
         // That was on a busy host, perhaps.
         sound = Arc::new(suite::run_on(hypervisor, &words));
