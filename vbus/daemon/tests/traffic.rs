@@ -213,10 +213,10 @@ fn a_ring_that_is_never_empty_causes_no_notification() {
 /// Sends, and judges each packet before and after which the device had others all the time.
 fn keep_full(mut client: Client) {
     const JUDGED: u32 = 20_000;
-    // The device may have returned a few that this side does not see yet. It has not so many.
+    // A few of them may have been returned already, unseen by this side, but not so many.
     const LEAST: u32 = 128;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Packets that were sent when the device began to have that many.
+    // Number of the packet with which the device began to have that many.
     let (mut since, mut judged) = (None, 0);
     while judged < JUDGED {
         assert!(Instant::now() < deadline, "only {judged} packets judged");

@@ -14,7 +14,7 @@ use paravane_vbus_shm::south::South;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-#[expect(clippy::cast_possible_truncation, reason = "a flag of 32")]
+#[expect(clippy::cast_possible_truncation, reason = "a word of 32 bits")]
 const MORE: u32 = VBUS_ETHERNET_MORE as u32;
 
 /// What the sides do.
