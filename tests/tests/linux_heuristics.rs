@@ -214,17 +214,21 @@ fn fork_learns_what_is_written_again() {
         &folder.path().join("forks"),
     );
     let volume = format!("{}:/x:ro", folder.path().display());
-    // Faults of the parent and of its children.
-    let faults = |append: &str, steps: [&str; 2]| -> [u64; 2] {
+    // Faults of the parent and of its children, and pages that a child begins with.
+    let run = |append: &str, steps: &[&str]| -> [u64; 3] {
         let mut command = vm::command(["--volume", &volume, "--append", append]);
         let run = program::finish(command.args(["--", "/x/forks"]).args(steps));
         let mut counts = run
             .stdout
             .split_whitespace()
             .map(|word| word.parse().unwrap());
-        let counts = [counts.next().unwrap(), counts.next().unwrap()];
-        println!("{append} {steps:?}: {counts:?} faults for 100 forks");
+        let counts = [(); 3].map(|()| counts.next().unwrap());
+        println!("{append} {steps:?}: {counts:?} faults for 100 forks, and pages");
         counts
+    };
+    let faults = |append: &str, steps: [&str; 2]| -> [u64; 2] {
+        let [parent, children, _] = run(append, &steps);
+        [parent, children]
     };
     let off = "vmi.fork_copies=0";
     let ([same, children], [same_off, children_off]) =
@@ -246,6 +250,14 @@ fn fork_learns_what_is_written_again() {
         others <= others_off + others_off / 10,
         "{others} {others_off}"
     );
+    // Of 14 pages that are written, those between are copied if they are few. 20 others may be.
+    let [close, apart, none] =
+        [("", "3"), ("", "9"), (off, "3")].map(|(append, stride)| run(append, &["0", "0", stride]));
+    assert!(close[0] <= same_off / 4, "{close:?}");
+    assert!(close[2] <= 20 + 14 + 24, "{close:?}");
+    assert!((10..=20 + 14).contains(&apart[2]), "{apart:?}");
+    assert!(close[2] >= apart[2] + 10, "{close:?} {apart:?}");
+    assert_eq!(none[2], 0);
 }
 
 /// All guesses of the kernel follow from what the layer says of its costs. A kernel that hears

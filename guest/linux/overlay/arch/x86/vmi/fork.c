@@ -42,7 +42,7 @@ static bool note_copy(struct vmi_fork_pages *fork, unsigned long addr, bool rese
 /* The place of an address in the filter. */
 static unsigned int filter_bit(unsigned long addr)
 {
-	return addr >> PAGE_SHIFT & 255;
+	return addr >> PAGE_SHIFT & (VMI_HOT_FILTER_BITS - 1);
 }
 
 /* The place of a hot page, or NULL. */
@@ -69,7 +69,7 @@ static void make_hot(struct vmi_hot_pages *hot, unsigned long addr, bool of_chil
 	else if (!place)
 		place = &hot->page[hot->next++ % VMI_FORK_HOT_PAGES];
 	*place = addr;
-	bitmap_zero(hot->filter, 256);
+	bitmap_zero(hot->filter, VMI_HOT_FILTER_BITS);
 	for (i = 0; i < ARRAY_SIZE(hot->page); i++)
 		__set_bit(filter_bit(hot->page[i]), hot->filter);
 }
@@ -133,6 +133,29 @@ static bool copy_hot(struct vmi_fork_pages *fork, struct vmi_hot_pages *hot, uns
 	return true;
 }
 
+/*
+ * Whether fork copies a page because it lies between a copied page and a hot one, which the host
+ * then maps together.
+ */
+static bool copy_between(struct vmi_fork_pages *fork, struct vmi_hot_pages *hot, unsigned long addr)
+{
+	unsigned long last = fork->count ? fork->address[fork->count - 1] : 0;
+	unsigned int i;
+
+	/* The second question about this page. */
+	if (last && last == addr)
+		return true;
+	if (!last || last + PAGE_SIZE != addr || fork->between == VMI_FORK_BETWEEN_PAGES)
+		return false;
+	for (i = 1; i <= VMI_FORK_GAP_PAGES; i++) {
+		if (find_hot(hot, addr + i * PAGE_SIZE)) {
+			fork->between++;
+			return note_copy(fork, addr, true);
+		}
+	}
+	return false;
+}
+
 /* Notes a constant page. Only the first run of them counts: it is the program's own. */
 static void note_constant(struct vmi_fork_pages *fork, unsigned long addr)
 {
@@ -141,6 +164,18 @@ static void note_constant(struct vmi_fork_pages *fork, unsigned long addr)
 		fork->constants = addr;
 	if (fork->constants + fork->constant_pages * PAGE_SIZE == addr)
 		fork->constant_pages++;
+}
+
+/* How many pages of a folio fork may share before it comes to one that it may copy. */
+static int pages_to_share(struct vmi_hot_pages *hot, unsigned long addr, unsigned long stack,
+			  int most)
+{
+	int i;
+
+	for (i = 1; i < most; i++)
+		if (addr + i * PAGE_SIZE == stack || find_hot(hot, addr + i * PAGE_SIZE))
+			break;
+	return min(i, most);
 }
 
 static bool is_text(const struct vm_area_struct *vma)
@@ -172,7 +207,7 @@ bool vmi_fork_copies_file(const struct vm_area_struct *dst, const struct vm_area
 /*
  * Copies pages that the program has written since its last fork, up to a bound, those on which it
  * or a child faulted after one, and the top of its stack: parent and child most probably write to
- * them again.
+ * them again. What lies between them is copied where one mapping is then enough.
  * A process with several threads gets no copies, since another thread could write to a page during
  * the copy and the child would find half of an update.
  */
@@ -181,26 +216,26 @@ bool vmi_fork_copies(struct vm_area_struct *dst, struct vm_area_struct *src, str
 {
 	struct vmi_fork_pages *fork = &dst->vm_mm->context.vmi.fork;
 	struct mm_struct *mm = src->vm_mm;
-	unsigned long stack;
+	struct vmi_hot_pages *hot = &mm->context.vmi.hot;
+	unsigned long stack = current_pt_regs()->sp & PAGE_MASK;
+	bool written = pte_write(pte) && pte_dirty(pte);
 
 	if (!is_cow_mapping(src->vm_flags) || !folio_test_anon(folio) || mm != current->mm ||
 	    userfaultfd_wp(dst))
 		return false;
 	if (src->vm_file && !(src->vm_flags & VM_WRITE))
 		note_constant(fork, addr);
-	if (atomic_read(&mm->mm_users) != 1)
+	if (atomic_read(&mm->mm_users) != 1 || !(src->vm_flags & VM_WRITE))
 		return false;
-	/* A page that an earlier fork has shared: only children write to it. */
-	if (!pte_write(pte) || !pte_dirty(pte))
-		return src->vm_flags & VM_WRITE && !folio_test_large(folio) &&
-		       copy_hot(fork, &mm->context.vmi.hot, addr);
-	stack = current_pt_regs()->sp & PAGE_MASK;
-	if (addr != stack && folio_test_large(folio)) {
-		if (stack > addr && (stack - addr) >> PAGE_SHIFT < *max_nr)
-			*max_nr = (stack - addr) >> PAGE_SHIFT;
+	if (folio_test_large(folio) && !(written && addr == stack)) {
+		if (copy_hot(fork, hot, addr))
+			return true;
+		*max_nr = pages_to_share(hot, addr, stack, *max_nr);
 		return false;
 	}
-	return copy_hot(fork, &mm->context.vmi.hot, addr) || note_copy(fork, addr, addr == stack);
+	/* What is not written was shared by an earlier fork: only children write to it. */
+	return copy_hot(fork, hot, addr) || copy_between(fork, hot, addr) ||
+	       (written && note_copy(fork, addr, addr == stack));
 }
 
 /*

@@ -10,22 +10,29 @@
 
 struct vmi_sites;
 
+/* Bits of the filter of hot pages: a power of two, many times the number of these pages. */
+#define VMI_HOT_FILTER_BITS 1024
+
 /*
  * What fork has copied for a process that has not run yet (arch/x86/vmi/fork.c). The parent writes
  * it during fork, the child reads it once before it returns to user mode. No lock: nothing else
  * uses the child's mm in between.
  */
 struct vmi_fork_pages {
-	/* Copied pages. Places are reserved for hot ones and for the page at the stack pointer. */
-	unsigned long address[VMI_FORK_PAGES + VMI_FORK_HOT_PAGES + VMI_FORK_CHILD_PAGES + 1];
+	/*
+	 * Copied pages. Places are reserved for hot ones, for those between them, and for the page
+	 * at the stack pointer.
+	 */
+	unsigned long address[VMI_FORK_PAGES + VMI_FORK_HOT_PAGES + VMI_FORK_CHILD_PAGES +
+			      VMI_FORK_BETWEEN_PAGES + 1];
 	/*
 	 * First of the pages that the dynamic linker has made constant: the child reads them first.
 	 */
 	unsigned long constants;
 	unsigned int constant_pages;
 	unsigned int count;
-	/* Those among them that are in no reserved place. */
-	unsigned int plain;
+	/* Those among them that are in no reserved place, and those between others. */
+	unsigned int plain, between;
 	/* Pages of the mappings of files whose entries were copied. */
 	unsigned int file_pages;
 	bool pending;
@@ -43,7 +50,7 @@ struct vmi_hot_pages {
 	 */
 	unsigned long page[VMI_FORK_HOT_PAGES + VMI_FORK_CHILD_PAGES];
 	/* The lower bits of their page numbers: fork sees many pages, of which few are hot. */
-	unsigned long filter[256 / BITS_PER_LONG];
+	unsigned long filter[VMI_HOT_FILTER_BITS / BITS_PER_LONG];
 	/* The next places to use. */
 	unsigned int next, next_of_child;
 	/* Pages that this process has made hot in its parent. */
@@ -76,6 +83,7 @@ static inline void vmi_mm_init(struct vmi_mm *vmi)
 	vmi->fork.pending = false;
 	vmi->fork.count = 0;
 	vmi->fork.plain = 0;
+	vmi->fork.between = 0;
 	vmi->fork.constant_pages = 0;
 	vmi->fork.file_pages = 0;
 	vmi->hot.told = 0;
