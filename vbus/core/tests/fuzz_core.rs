@@ -68,7 +68,14 @@ fn word(input: &mut Input<'_>, known: &[&str]) -> String {
 }
 
 fn attribute(input: &mut Input<'_>) -> (String, String) {
-    let names = ["poll-us", "lossless", "resets-broken", "rx-packets", ""];
+    let names = [
+        "poll-us",
+        "lossless",
+        "resets-broken",
+        "rx-packets",
+        "",
+        "offload",
+    ];
     let values = ["0", "1", "20", "-1", "10001", ""];
     (word(input, &names), word(input, &values))
 }
@@ -212,7 +219,7 @@ impl World {
                 }
             }
             3 => {
-                let class = word(input, &["echo", "null", "venet-switch", "vblk"]);
+                let class = word(input, &["echo", "null", "venet-switch"]);
                 let all: Vec<_> = (0..input.u8() % 3).map(|_| attribute(input)).collect();
                 self.create_device(&device, &class, &all);
             }
