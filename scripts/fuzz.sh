@@ -29,6 +29,7 @@ targets=(
 	"vbus_block paravane-vbus vbus_block"
 	"vbus_core paravane-vbus vbus_core"
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
+	"vbusd_attributes paravane-vbusd fuzz::vbusd_attributes"
 	"vsock paravane-devices fuzz::links::vsock"
 )
 

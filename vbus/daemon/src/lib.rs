@@ -20,6 +20,8 @@ mod card;
 mod closer;
 mod confined;
 mod disk;
+#[cfg(test)]
+mod fuzz;
 mod later;
 #[expect(unsafe_code, reason = "maps the memory of clients")]
 mod memory;
