@@ -419,7 +419,10 @@ impl World {
                 .flatten()
                 .flat_map(|client| &client.conns);
             let conn = all.find(|conn| conn.id == id).unwrap();
-            assert!(conn.hostile, "a client that keeps the rules was reset");
+            assert!(
+                conn.has_broken_a_rule(),
+                "a client that keeps the rules was reset"
+            );
             self.close(|_, conn| conn.id == id);
         }
         for client in self.clients.iter_mut().flatten() {

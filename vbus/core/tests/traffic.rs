@@ -47,6 +47,22 @@ fn clients_that_come_back_together_get_the_addresses_that_they_had() {
     assert_eq!(vbus.call(a.member, second, 2, &[]), Ok(mac_a.to_vec()));
 }
 
+/// A buffer of no bytes takes no packet, not even one of a byte, and its owner is not reset.
+#[test]
+fn an_empty_buffer_takes_nothing() {
+    let mut vbus = system("echo");
+    let mut client = Client::open(&mut vbus, 1);
+    settle(&mut vbus);
+    client.rx.post(buffer(large(0), 0)).unwrap();
+    client.post_one(&mut vbus);
+    for byte in [1, 2] {
+        assert!(client.send(&mut vbus, &[byte]));
+    }
+    settle(&mut vbus);
+    assert_eq!(client.receive(), Some(vec![]));
+    assert_eq!(client.receive(), Some(vec![2]));
+}
+
 #[test]
 fn echo_returns_everything_in_order_and_waits_for_buffers() {
     let mut vbus = system("echo");

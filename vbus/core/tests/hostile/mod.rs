@@ -131,6 +131,8 @@ pub struct Conn {
     pub hostile: bool,
     /// It has posted buffers into which a frame does not fit.
     small: bool,
+    /// It takes a frame in several buffers. Those must have one size.
+    several: bool,
     /// Frames that it has sent, and the next to come back from an echo.
     sent: u64,
     awaited: u64,
@@ -153,6 +155,7 @@ impl Conn {
             mac: None,
             hostile: false,
             small: false,
+            several: false,
             sent: 0,
             awaited: 0,
             rx: Lane::new(&memory, RX, Role::Receive, BUFFERS[0]),
@@ -189,11 +192,18 @@ impl Conn {
     pub fn called(&mut self, call: u32, argument: &[u8], result: &[u8]) {
         match call {
             2 => self.mac = Some(result.try_into().unwrap()),
+            // The second word of the answer: the capabilities that were agreed on.
+            3 => self.several |= result[4..] != [0; 4],
             16 => self.mac = Some(argument.try_into().unwrap()),
             // It may share one ring as two queues.
             18 => self.hostile = true,
             _ => {}
         }
+    }
+
+    /// Whether a device may reset it.
+    pub fn has_broken_a_rule(&self) -> bool {
+        self.hostile || (self.several && self.small)
     }
 
     /// Posts a few buffers: a device that has more for it must wait soon.
