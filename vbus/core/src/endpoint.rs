@@ -330,7 +330,7 @@ impl Endpoint {
         };
         let size = (first.len as usize).max(1);
         // Nothing fits into it, not even the only byte of a packet.
-        if first.len == 0 && content.len() > 0 {
+        if first.len == 0 && !content.is_empty() {
             return Ok(self.return_empty(&first));
         }
         let Ok(count) = u32::try_from(content.len().div_ceil(size).max(1)) else {
