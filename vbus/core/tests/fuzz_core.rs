@@ -419,10 +419,7 @@ impl World {
                 .flatten()
                 .flat_map(|client| &client.conns);
             let conn = all.find(|conn| conn.id == id).unwrap();
-            assert!(
-                conn.has_broken_a_rule(),
-                "a client that keeps the rules was reset"
-            );
+            assert!(conn.has_broken_a_rule(), "a sound client was reset");
             self.close(|_, conn| conn.id == id);
         }
         for client in self.clients.iter_mut().flatten() {
