@@ -32,7 +32,7 @@ impl Fault {
 }
 
 /// A fault that needs luck is found in one of so many runs.
-const TRIES: usize = 16;
+const TRIES: usize = 48;
 
 /// Seconds after which a run of one test hangs: it takes less than one, many times as much where
 /// the host is busy.
