@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: an administrator who sets anything on devices of vbusd's own classes. They are as
-//! while the configuration is restored: no file, tap or network is opened.
+//! Fuzz target: an administrator sets any attribute of devices of vbusd's own classes. The devices
+//! are in the state of a configuration that is restored: they open no file, tap or network.
 
 use crate::card::Cards;
 use crate::disk::{DiskClass, Pool};
