@@ -280,6 +280,7 @@ fn without_costs_nothing_is_guessed() {
         "fork_copies",
         "populate",
         "neighbours",
+        "rcu_expedite",
         "sites",
         "shared_sites",
     ] {

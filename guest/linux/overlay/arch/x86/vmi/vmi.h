@@ -47,6 +47,8 @@ void vmi_init_costs(void);
 
 /* Switches that follow from that (exec.c). More are in linux/prefault.h and usertext/policy.h. */
 extern bool vmi_exec_fills, vmi_exec_expects;
+/* Some grace periods of RCU are expedited. */
+extern bool vmi_expedites;
 
 /* layer.c */
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);

@@ -74,7 +74,15 @@ void vmi_exec_fill(unsigned long ip);
 /* Makes paravirt_steal_clock() say what was stolen from this CPU until now. */
 void vmi_sample_stolen(void);
 
+/* Whether a grace period of RCU is to interrupt the CPUs, and not to wait for their ticks. */
+bool vmi_expedite_grace_period(void);
+
 #else
+
+static inline bool vmi_expedite_grace_period(void)
+{
+	return false;
+}
 
 static inline void vmi_find_rom(void)
 {
