@@ -20,11 +20,17 @@ mod kept_linux;
 mod suite;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::fs::File;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
+use std::time::Instant;
 
 /// More vCPUs, more repetitions: for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
+
+/// A file to which each test appends a line: the seconds that it took, a space, its name.
+const TIMES: &str = "PARAVANE_TEST_TIMES";
 
 /// Held for reading by a test that may run beside others of its kind, for writing by one that may
 /// not.
@@ -35,9 +41,10 @@ fn alone(
     name: impl Into<String>,
     run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
 ) -> Trial {
-    Trial::test(name, move || {
+    let name = name.into();
+    Trial::test(name.clone(), move || {
         let _host = HOST.write().unwrap_or_else(PoisonError::into_inner);
-        run()
+        timed(&name, run)
     })
 }
 
@@ -46,10 +53,23 @@ fn beside_others(
     name: impl Into<String>,
     run: impl FnOnce() -> Result<(), Failed> + Send + 'static,
 ) -> Trial {
-    Trial::test(name, move || {
+    let name = name.into();
+    Trial::test(name.clone(), move || {
         let _host = HOST.read().unwrap_or_else(PoisonError::into_inner);
-        run()
+        timed(&name, run)
     })
+}
+
+/// Runs a test, and says how long it took if somebody wants to know.
+fn timed(name: &str, run: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+    let start = Instant::now();
+    let result = run();
+    if let Some(file) = std::env::var_os(TIMES) {
+        let line = format!("{:.2} {name}\n", start.elapsed().as_secs_f64());
+        let mut file = File::options().create(true).append(true).open(file)?;
+        file.write_all(line.as_bytes())?;
+    }
+    result
 }
 
 fn main() -> ExitCode {
