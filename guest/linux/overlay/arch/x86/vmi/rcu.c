@@ -29,8 +29,10 @@ bool vmi_expedites __read_mostly;
 module_param_named(rcu_expedite, vmi_expedites, bool, 0644);
 MODULE_PARM_DESC(rcu_expedite, "grace periods of RCU interrupt the CPUs and do not wait for ticks");
 
-static struct ratelimit_state limit =
-	RATELIMIT_STATE_INIT_FLAGS(limit, INTERVAL_TICKS, EXPEDITED_AT_ONCE, RATELIMIT_MSG_ON_RELEASE);
+/* With the flag it prints nothing of what it has refused. */
+static struct ratelimit_state limit = RATELIMIT_STATE_INIT_FLAGS(limit, INTERVAL_TICKS,
+								 EXPEDITED_AT_ONCE,
+								 RATELIMIT_MSG_ON_RELEASE);
 
 bool vmi_expedite_grace_period(void)
 {
