@@ -9,6 +9,7 @@
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/failed.sh"
+. "$(dirname "$0")/lanes.sh"
 cd "$root"
 
 # Each fuzz target.
@@ -27,8 +28,8 @@ if ! scripts/lint.sh; then
 	exit 1
 fi
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) units=$(mktemp)
+trap 'rm -f "$log" "$log".* "$units"' EXIT
 # counts: how many tests passed, failed and were skipped so far. Each test program ends with
 # test result: ok. 12 passed; 0 failed; 0 ignored; ...
 counts() {
@@ -37,8 +38,11 @@ counts() {
 }
 say "tests"
 status=0
-cargo test --locked --workspace --no-fail-fast "${profile[@]}" "${all[@]}" 2>&1 |
-	tee "$log" || status=$?
+if test_units "${profile[@]}" >"$units"; then
+	run_lanes "$log" "$units" "${profile[@]}" "${all[@]}" || status=$?
+else
+	status=1
+fi
 # A program that dies before its result has failed too, whatever its tests do when they run alone.
 read -r _ failed _ < <(counts)
 again=$(failed_again "$log" "$failed" "${profile[@]}")

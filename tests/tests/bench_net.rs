@@ -2,6 +2,8 @@
 //! `paravane bench net` measures every path and reports it in the agreed form. The figures are not
 //! checked, but for a link that is shaped: a machine that runs tests is busy.
 
+// Alone: it measures a link.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, vm};

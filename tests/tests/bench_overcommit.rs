@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench overcommit` measures what it says.
 
+// Alone: it measures shares of a processor.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::one_cpu::OneCpu;

@@ -6,6 +6,8 @@
 //! four vCPUs fills a small host, and tests of time fail on a crowded one. Faults that one vCPU
 //! shows, whatever the time, are tried two at once.
 
+// Alone: it measures time, and its machines have more vCPUs than the host has processors.
+
 #[path = "conformance/bus_faults.rs"]
 mod bus_faults;
 #[path = "conformance/calls.rs"]

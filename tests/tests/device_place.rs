@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the threads of devices run, and where their interrupts go.
 
+// Alone: it watches where the host runs threads.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::one_cpu::OneCpu;

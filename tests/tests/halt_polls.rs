@@ -2,6 +2,8 @@
 //! vCPUs that look for an interrupt of another one before they sleep (`vcpu/poll.c` of the layer):
 //! they win where two programs answer each other, and stop where that wins nothing.
 
+// Alone: it measures time.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::one_cpu::OneCpu;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What VMI-Linux makes of the time that is stolen from its CPUs: in its times, and for its tasks.
 
+// Alone: it measures time that is stolen.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;

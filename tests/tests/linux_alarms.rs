@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Timers of VMI-Linux that expire more often than its kernel ticks.
 
+// Alone: it measures time.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::cpu_times;

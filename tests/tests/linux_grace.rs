@@ -2,6 +2,8 @@
 //! Grace periods of RCU that interrupt the CPUs and do not wait for ticks: how many there are, and
 //! what they take from a program that gains nothing from them.
 
+// Alone: it counts what happens in a time.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, source_root, vm};

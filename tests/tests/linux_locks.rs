@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Spinlocks of VMI-Linux that wait in the layer, by their statistics.
 
+// Alone: it measures shares of processors.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::one_cpu::OneCpu;

@@ -3,6 +3,8 @@
 //! group counts the memory, including page tables and the kernel's own structures, without what is
 //! shared, which is the guest's memory.
 
+// Alone: it measures what an idle machine costs.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Ends};

@@ -2,6 +2,8 @@
 //! Guests that make the host use memory: page tables, mappings, private memory. The monitor ends a
 //! machine that exceeds its budget, within a quarter of a second.
 
+// Alone: it measures time.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, long_run};

@@ -2,6 +2,8 @@
 //! Time on the process hypervisor when the host makes it difficult: a clock that is corrected all
 //! the time, and processors with other users.
 
+// Alone: it measures time.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `make test` makes of a failure: scripts/failed.sh, with a cargo of the test's own. And a
-//! first build that would fill a disk: scripts/setup.sh, with disks of the test's own.
+//! What `make test` makes of a failure: scripts/failed.sh, and how it runs programs beside each
+//! other: scripts/lanes.sh, with a cargo of the test's own. And a first build that would fill a disk:
+//! scripts/setup.sh, with disks of the test's own.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -157,4 +158,108 @@ fn a_full_disk_is_told_before_the_first_build() {
     assert_eq!(setup(one, "build", "c/none", "c"), good);
     assert_eq!(setup(two, "build", "a/none", "c"), good);
     assert_eq!(setup(two, "build", "a/made", "b"), good);
+}
+
+/// A cargo that has three test programs, one of which needs the host for itself. Each says when it
+/// begins and ends; `failing` fails, and `hanging` sleeps.
+fn lanes(names: [&str; 3], end: &str) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let [a, b, c] = names;
+    let cargo = format!(
+        "case $* in\n\
+         *--no-run*) for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
+         exit 0 ;;\nesac\n\
+         echo \"begin $*\" >>{0}/order\necho \"     Running $*\" >&2\n\
+         case $* in *hanging*) echo $$ >{0}/pid; sleep 60 ;; *) sleep 0.3 ;; esac\n\
+         echo \"end $*\" >>{0}/order\necho \"test result: ok. 1 passed; $RUST_TEST_THREADS\"\n\
+         case $* in *failing*) exit 101 ;; esac",
+        folder.display()
+    );
+    let path = in_place_of_system(folder, &[("cargo", &cargo)]);
+    let all = format!(
+        ". {0}/lib.sh; . {0}/lanes.sh; PATH={path}; cd {1}\n\
+         test_units --release >units; {end} run_lanes log units --release -- --include-ignored && \
+         echo passed || echo failed\ncat log order",
+        source_root().join("scripts").display(),
+        folder.display(),
+    );
+    let output = Command::new("bash").arg("-c").arg(all).output().unwrap();
+    let mut run = Run::of(&output);
+    if let Ok(pid) = fs::read_to_string(folder.join("pid")) {
+        let alive = Path::new("/proc").join(pid.trim()).exists();
+        run.stdout
+            .push_str(if alive { "alive\n" } else { "gone\n" });
+    }
+    run
+}
+
+/// Programs run two at a time, but for those that need the host for themselves.
+#[test]
+fn programs_run_in_lanes() {
+    let run = lanes(["attacks", "conformance", "gdb"], "");
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert!(lines.contains(&"passed"), "{run:?}");
+    let order: Vec<&str> = lines
+        .iter()
+        .copied()
+        .filter(|line| line.starts_with("begin ") || line.starts_with("end "))
+        .collect();
+    let of = |unit: &str| format!("test --locked --workspace --no-fail-fast {unit} --release");
+    let place = |word: &str, unit: &str| {
+        let line = format!("{word} {} -- --include-ignored", of(unit));
+        let place = order.iter().position(|said| *said == line);
+        place.unwrap_or_else(|| panic!("{line}: {run:?}"))
+    };
+    assert_eq!(order.len(), 10, "{run:?}");
+    // The second begins before the first ends, and the one alone when all have ended.
+    assert_eq!(
+        place("begin", "--doc").max(place("begin", "--lib --bins")),
+        1
+    );
+    assert_eq!(place("begin", "--test conformance"), 8);
+    assert_eq!(place("end", "--test conformance"), 9);
+    // One test at a time in a lane, and as many as the program likes alone.
+    let threads = |line: &&str| line.starts_with("test result") && line.ends_with("; 1");
+    assert!(
+        lines.iter().filter(|line| threads(line)).count() >= 4,
+        "{run:?}"
+    );
+    assert!(lines.contains(&"test result: ok. 1 passed; "), "{run:?}");
+}
+
+#[test]
+fn a_program_that_fails_fails_the_lanes() {
+    for names in [["attacks", "failing", "gdb"], ["attacks", "gdb", "failing"]] {
+        let run = lanes(names, "");
+        assert!(run.stdout.lines().any(|line| line == "failed"), "{run:?}");
+    }
+}
+
+/// Who interrupts `make test` has no test left.
+#[test]
+fn an_interrupt_ends_the_lanes() {
+    let end = "(for i in $(seq 300); do [ ! -e pid ] || break; sleep 0.1; done; kill -TERM $$) &";
+    let run = lanes(["attacks", "hanging", "gdb"], end);
+    assert_eq!(run.code, 130, "{run:?}");
+    assert!(run.stdout.ends_with("gone\n"), "{run:?}");
+}
+
+/// A test that needs a processor for itself needs the host for itself.
+#[test]
+fn tests_of_one_processor_run_alone() {
+    let mut seen = 0;
+    for entry in fs::read_dir(source_root().join("tests/tests")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        if text.contains(&["OneCpu", "::take"].concat()) {
+            seen += 1;
+            let alone = text.lines().any(|line| line.starts_with("// Alone: "));
+            assert!(alone, "{}: no line `// Alone: REASON`", path.display());
+        }
+    }
+    assert!(seen > 3, "{seen}");
 }

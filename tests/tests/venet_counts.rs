@@ -2,6 +2,8 @@
 //! What a card of a machine's virtual bus costs, in notifications, interrupts and wake-ups: counts,
 //! since times depend on what else the host does.
 
+// Alone: it measures what an idle card costs.
+
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::net_server::{self, Server};

@@ -3,6 +3,8 @@
 //! that sleeps until they come, and where the user lets it. `device_place.rs` has the same of
 //! devices that do not look.
 
+// Alone: it watches where the host runs threads.
+
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::net_server::{self, Server};
