@@ -49,7 +49,7 @@ run_unit() {
 	rm -f "$output"
 }
 
-# run_lanes LOG UNITS ARGUMENT...: runs all units, of which UNITS is a file. Fails if one has failed.
+# run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed.
 run_lanes() {
 	local log=$1 units=$2 unit
 	shift 2

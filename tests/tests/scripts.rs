@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `make test` makes of a failure: scripts/failed.sh, and how it runs programs beside each
-//! other: scripts/lanes.sh, with a cargo of the test's own. And a first build that would fill a disk:
-//! scripts/setup.sh, with disks of the test's own.
+//! other: scripts/lanes.sh, with a cargo of the test's own. And a first build that would fill a
+//! disk: scripts/setup.sh, with disks of the test's own.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -167,8 +167,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     let folder = folder.path();
     let [a, b, c] = names;
     let cargo = format!(
-        "case $* in\n\
-         *--no-run*) for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
+        "case $* in\n*--no-run*)\n\
+         for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
          exit 0 ;;\nesac\n\
          echo \"begin $*\" >>{0}/order\necho \"     Running $*\" >&2\n\
          case $* in *hanging*) echo $$ >{0}/pid; sleep 60 ;; *) sleep 0.3 ;; esac\n\
