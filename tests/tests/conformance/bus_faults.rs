@@ -2,12 +2,9 @@
 //! Mutation tests of virtual buses: each test `bus.*` finds a mistake of the monitor
 //! (`monitor/bridge/src/planted.rs`), and passes without it.
 
-use crate::beside_others;
+use crate::{beside_others, suite};
 use libtest_mimic::{Failed, Trial};
 use paravane_tests::program;
-
-/// Seconds after which a run of one test hangs.
-const HANG: &str = "25";
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
 const FOUND: [(&str, &str, &str); 25] = [
@@ -66,7 +63,10 @@ fn caught(test: &str, fault: &str, cpus: &str) -> Result<(), Failed> {
         let said = format!("{test} does not pass:\n{}{}", sound.stdout, sound.stderr);
         return Err(said.into());
     }
-    let faulty = run(&["--bus-fault", fault, "--timeout", HANG]);
+    let faulty = suite::faulty(
+        |limit| run(&["--bus-fault", fault, "--timeout", limit]),
+        |limit| run(&["--timeout", limit]),
+    );
     // A test that did not run to its end has not passed.
     if faulty.code != 0 && faulty.tap_result(test) != Some(true) {
         return Ok(());

@@ -34,10 +34,6 @@ impl Fault {
 /// A fault that needs luck is found in one of so many runs.
 const TRIES: usize = 48;
 
-/// Seconds after which a run of one test hangs: it takes less than one, many times as much where
-/// the host is busy.
-const HANG: &str = "25";
-
 /// The one test of the list that looks at the end of the machine: the suite cannot.
 const SHUTDOWN: &str = "end.shutdown";
 
@@ -189,12 +185,15 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
         )
         .into());
     }
-    let words = [&words[..], &["--rom", &rom, "--timeout", HANG]].concat();
     // On real processors some faults show only when an interrupt hits one of a few instructions.
     let tries = if process { TRIES } else { 1 };
     let mut last = None;
     for _ in 0..tries {
-        let faulty = suite::run_on(hypervisor, &words);
+        let run = |more: &[&str]| suite::run_on(hypervisor, &[&words[..], more].concat());
+        let faulty = suite::faulty(
+            |limit| run(&["--rom", &rom, "--timeout", limit]),
+            |limit| run(&["--timeout", limit]),
+        );
         // A fault may end the whole machine. A test that did not run to its end has not passed.
         if faulty.code == 1 && faulty.tap_result(&fault.test) != Some(true) {
             return Ok(());

@@ -7,6 +7,7 @@ use paravane_tests::program::{self, Run};
 use paravane_tests::rom;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 pub const LAYERS: [&str; 3] = ["none", "native", "native-stats"];
 
@@ -89,6 +90,24 @@ pub fn whole(hypervisor: &str, layer: &str, cpus: &str) -> Arc<Run> {
         .entry([hypervisor, layer, cpus].map(String::from))
         .or_insert_with(|| Arc::new(run_on(hypervisor, &["--layer", layer, "--cpus", cpus])));
     Arc::clone(run)
+}
+
+/// Within this time a run of one test ends, unless the host is very busy.
+const SOON: Duration = Duration::from_secs(5);
+/// After this time it hangs on any host.
+const HANG: Duration = Duration::from_secs(25);
+
+/// A run of one test with a fault that may make it hang. Both functions get the run's limit, in
+/// seconds. A run that does not end soon hangs if one without the fault ends soon right after it.
+/// Otherwise the host is busy, and it gets more time.
+pub fn faulty(faulty: impl Fn(&str) -> Run, sound: impl Fn(&str) -> Run) -> Run {
+    let limit = |time: Duration| time.as_secs().to_string();
+    let start = Instant::now();
+    let run = faulty(&limit(SOON));
+    if start.elapsed() < SOON || passed(&sound(&limit(SOON))).is_ok() {
+        return run;
+    }
+    faulty(&limit(HANG))
 }
 
 /// Passes if the run has passed. Otherwise reports what the run printed.
