@@ -83,12 +83,10 @@ static bool map_file(u64 va, u64 size, u64 prot, bool populate, u32 file, u64 of
 
 static bool map(u64 va, u64 size, u64 gpa, u64 flags, bool populate, bool replaces)
 {
-	u64 prot = PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) |
-		(flags & SHADOW_EXEC ? PROT_EXEC : 0);
 	u32 region = region_of(gpa);
 
-	return map_file(va, size, prot, populate, region, gpa - shared->s.regions[region].gpa,
-			replaces);
+	return map_file(va, size, shadow_protection(flags), populate, region,
+			gpa - shared->s.regions[region].gpa, replaces);
 }
 
 bool tlb_map_run(u64 va, u64 size, u64 word)

@@ -26,6 +26,8 @@
  * later fill to map: those that fork has copied, and some more. More may never be used.
  */
 #define REPLACED_RUNS 16
+/* What mprotect can change of a mapping. */
+#define RIGHTS (SHADOW_WRITE | SHADOW_EXEC)
 
 /* A run of pages with the same fate, so that one host call serves them all. */
 struct run {
@@ -52,7 +54,7 @@ static bool run_end(struct run *r)
 		return shadow_unmap(start, end);
 	if (!shadow_maps_room())
 		return false;
-	/* The pages of a run have equal rights: flush_word() changes none that can be executed. */
+	/* The pages of a run have equal rights. */
 	result = host3(mprotect, start, end - start, r->protect);
 	if (result == -HOST_ENOMEM) {
 		shadow_drop_all();
@@ -169,13 +171,14 @@ static bool flush_word(u64 va, u64 size, u64 *word, struct run *r, struct leaves
 	if (same && w.span > size && w.span > shadow_widest)
 		shadow_widest = w.span;
 	/*
-	 * Write permission changed, either way. Executable pages that became writable are left to
-	 * faults: programs hardly ever ask for that.
+	 * Write permission changed, either way, or a right was taken from an executable page: a
+	 * just-in-time compiler makes its code writable and executable by turns. What only gains
+	 * rights is left to faults if it can be executed: most of that is never used.
 	 */
-	if (same && (have ^ want) == SHADOW_WRITE && !(have & SHADOW_EXEC)) {
-		*word ^= SHADOW_WRITE;
-		return run_add(r, va, size,
-			       want & SHADOW_WRITE ? PROT_READ | PROT_WRITE : PROT_READ);
+	if (same && (((have ^ want) == SHADOW_WRITE && !(have & SHADOW_EXEC)) ||
+		     ((have & ~want) && !((have ^ want) & ~RIGHTS)))) {
+		*word ^= have ^ want;
+		return run_add(r, va, size, shadow_protection(want));
 	}
 	if (same && (have & ~want) == 0 && !((have ^ want) & SHADOW_USER))
 		return run_keep(r, va, size, have);

@@ -6,6 +6,7 @@
 #ifndef PROCESS_RECORDS_H
 #define PROCESS_RECORDS_H
 
+#include "host/call.h"
 #include "mm/walk.h"
 
 /* An entry is a guest-physical address and these bits. 0: nothing is mapped. */
@@ -23,6 +24,13 @@ static inline u64 shadow_flags(const struct walk *w)
 {
 	return SHADOW_PRESENT | (w->writable && (w->pte & PTE_D) ? SHADOW_WRITE : 0) |
 	       (w->executable ? SHADOW_EXEC : 0) | (w->user ? SHADOW_USER : 0);
+}
+
+/* The protection of a host mapping with these bits. */
+static inline u64 shadow_protection(u64 flags)
+{
+	return PROT_READ | (flags & SHADOW_WRITE ? PROT_WRITE : 0) |
+	       (flags & SHADOW_EXEC ? PROT_EXEC : 0);
 }
 
 /*
