@@ -343,3 +343,25 @@ fn rows_of_writes_are_copied_ahead_within_a_bound() {
         }
     }
 }
+
+/// A function that changes again and again costs one fault each time: that of the write. The layer
+/// takes the right to write from its page and keeps the page.
+#[test]
+fn code_that_changes_costs_one_fault() {
+    const TIMES: u64 = 2000;
+    let script = format!("while read -r line; do /x/jit {TIMES} && echo; done");
+    let mut machine = Worker::start(None, &script, |folder| {
+        linux::compile(&source_root().join("tests/guest/jit"), &folder.join("jit"));
+        let volume = format!("{}:/x:ro", folder.display());
+        ["--cpus", "1", "--volume", &volume]
+            .map(String::from)
+            .to_vec()
+    });
+    machine.work();
+    let [fills] = machine.costs(Duration::ZERO, 3, ["fills"]);
+    machine.end();
+    println!("{fills:?} fills");
+    for fills in fills {
+        assert!((TIMES..TIMES * 5 / 4).contains(&fills), "{fills}");
+    }
+}

@@ -18,16 +18,19 @@ const REPETITIONS: usize = 5;
 
 pub fn trials(long: bool) -> Vec<Trial> {
     let mut trials = Vec::new();
-    let cpus: &[u32] = if long {
-        &[1, 2, 3, 4, 8, 16]
-    } else {
-        &[1, 2, 4]
+    let numbers = |layer: &str| -> &[u32] {
+        match layer {
+            _ if long => &[1, 2, 3, 4, 8, 16],
+            "native" => &[1, 2, 4],
+            // Faults are planted in this one, on one vCPU.
+            "native-stats" => &[1, 2],
+            _ => &[2],
+        }
     };
-    let all = LAYERS.map(|layer| (layer, cpus));
-    // This one has no KVM here: each of its calls takes the native way.
-    let without = ("kvm", if long { cpus } else { &[2] });
-    for (layer, cpus) in all.into_iter().chain([without]) {
-        for &cpus in cpus {
+    // The layer `kvm` has no KVM here: each of its calls takes the native way.
+    let layers = LAYERS.into_iter().chain(["kvm"]);
+    for layer in layers {
+        for &cpus in numbers(layer) {
             let name = format!("suite::{layer}::{cpus}_vcpus");
             trials.push(alone(name, move || {
                 whole_suite(&whole("qemu", layer, &cpus.to_string()))?;
