@@ -18,6 +18,8 @@ pub mod net;
 pub mod overcommit;
 mod plot;
 mod program;
+#[expect(unsafe_code, reason = "a filter of system calls")]
+mod refuse;
 mod stats;
 mod table;
 mod turns;

@@ -4,8 +4,9 @@
 //!
 //! The two machines take turns, and the gain is taken within each turn. The workload `ticket` is a
 //! ticket lock of the conformance guest, with its slow path and without. At 1x no other machine is
-//! busy; at 2x and 3x one and two machines with as many vCPUs are. `--no-loss` asks what the locks
-//! cost where they gain nothing (`losses`), `--time` what time is in such machines.
+//! busy; at 2x and 3x one and two machines with as many vCPUs are, and all threads of all machines
+//! have equal shares (`shares`). `--no-loss` asks what the locks cost where they gain nothing
+//! (`losses`), `--time` what time is in such machines.
 
 mod idle;
 mod losses;
@@ -13,6 +14,7 @@ mod machines;
 mod plot;
 mod processors;
 mod report;
+mod shares;
 mod ticket;
 mod time;
 mod workloads;
@@ -71,6 +73,9 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
         check_file(file)?;
     }
     let signals = Signals::install().context("cannot handle signals")?;
+    if !args.no_loss {
+        shares::one_session()?;
+    }
     let bench = Bench {
         args,
         vcpus: plan.vcpus,
@@ -211,7 +216,7 @@ impl Bench<'_> {
         }
         for &case in &plan.cases {
             progress.step(&format!("starting machines for {case}x"));
-            let hogs = self.hogs(case)?;
+            let hogs = self.hogs(case, &machines)?;
             for workload in &ready {
                 self.row(workload.name, case, progress, report, |locks| {
                     self.turn(workload, &mut machines[usize::from(locks)], &hogs)
@@ -245,9 +250,14 @@ impl Bench<'_> {
         }
     }
 
-    /// The machines that make a load.
-    fn hogs(&self, case: u32) -> anyhow::Result<Vec<Hog<'_>>> {
-        (1..case).map(|_| Hog::start(self)).collect()
+    /// The machines that make a load, which have equal shares with those that are measured.
+    fn hogs(&self, case: u32, measured: &[Machine<'_>]) -> anyhow::Result<Vec<Hog<'_>>> {
+        let hogs: Vec<_> = (1..case)
+            .map(|_| Hog::start(self))
+            .collect::<anyhow::Result<_>>()?;
+        let ids = measured.iter().map(Machine::id);
+        shares::check(&ids.chain(hogs.iter().map(Hog::id)).collect::<Vec<_>>())?;
+        Ok(hogs)
     }
 
     /// A row of the report: a workload without paravirtual locks and with them, in turns. The

@@ -9,23 +9,44 @@ use std::fs;
 /// A tick of /proc/PID/stat: USER_HZ is 100 on all x86-64 hosts.
 const TICK_NS: f64 = 1e9 / 100.0;
 
-/// Processor time so far of each of these processes with its descendants, in ns. What has ended
-/// since counts where its parent has waited for it, to the tick.
-pub fn used(roots: &[u32]) -> anyhow::Result<Vec<f64>> {
-    let all = processes()?;
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (&pid, process) in &all {
-        children.entry(process.parent).or_default().push(pid);
+/// All processes of the host, and which are descendants of which.
+#[derive(Debug)]
+pub struct Families {
+    all: BTreeMap<u32, Process>,
+    children: BTreeMap<u32, Vec<u32>>,
+}
+
+impl Families {
+    /// As they are now.
+    pub fn now() -> anyhow::Result<Self> {
+        let all = processes()?;
+        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (&pid, process) in &all {
+            children.entry(process.parent).or_default().push(pid);
+        }
+        Ok(Families { all, children })
     }
-    let time = |&root: &u32| {
+
+    /// A process with its descendants.
+    pub fn of(&self, root: u32) -> Vec<u32> {
         let mut family = vec![root];
         let mut next = 0;
         while let Some(&parent) = family.get(next) {
-            family.extend(children.get(&parent).into_iter().flatten());
+            family.extend(self.children.get(&parent).into_iter().flatten());
             next += 1;
         }
+        family
+    }
+}
+
+/// Processor time so far of each of these processes with its descendants, in ns. What has ended
+/// since counts where its parent has waited for it, to the tick.
+pub fn used(roots: &[u32]) -> anyhow::Result<Vec<f64>> {
+    let families = Families::now()?;
+    let time = |&root: &u32| {
+        let family = families.of(root);
         let own = family.iter().filter_map(|&pid| cpus::of_process(pid));
-        let ended = family.iter().filter_map(|pid| all.get(pid));
+        let ended = family.iter().filter_map(|pid| families.all.get(pid));
         own.sum::<f64>() + ended.map(|process| process.ended_ns).sum::<f64>()
     };
     Ok(roots.iter().map(time).collect())

@@ -32,7 +32,7 @@ const TICKS: f64 = 100.0;
 /// Measures a machine at a load.
 pub fn measure(bench: &Bench<'_>, case: u32) -> anyhow::Result<Clock> {
     let mut machine = Machine::start(bench, "")?;
-    let hogs = bench.hogs(case)?;
+    let hogs = bench.hogs(case, std::slice::from_ref(&machine))?;
     let seconds = BUSY[usize::from(bench.args.quick)];
     let answer = machine.run(&format!("seconds={seconds} jobs={}\n{SCRIPT}", bench.vcpus))?;
     drop(hogs);
