@@ -47,6 +47,9 @@ fn the_tables_are_complete() {
             row["ci95"][1].as_f64().unwrap(),
         );
         assert!(low <= gain && gain <= high && gain < 100.0, "{row}");
+        let load = row["case"] != "1x";
+        assert_eq!(row["verdict"].is_string(), load, "{row}");
+        assert_eq!(row["ideal_ci95"].is_array(), load, "{row}");
     }
     // Twice the load takes longer.
     assert!(
@@ -109,6 +112,12 @@ fn parts_are_measured_alone() {
     assert_eq!(one["rows"].as_array().unwrap().len(), 1, "{one}");
     assert_eq!(one["rows"][0]["case"], "2x", "{one}");
     assert!(one["idle"].is_null(), "{one}");
+    // Also on a host that groups sessions, the load has its share.
+    assert_eq!(one["short"], serde_json::json!([]), "{one}");
+    // Two rounds decide nothing, and without a row at 1x there is no ideal share.
+    assert_eq!(one["rows"][0]["verdict"], "undecided", "{one}");
+    assert_eq!(one["rows"][0]["bar"], "gain at least 83 %", "{one}");
+    assert!(one["rows"][0]["ideal_percent"].is_null(), "{one}");
 
     let loss = bench(&["--no-loss", "--workload", "hackbench-40"]);
     let row = &loss["rows"][0];
@@ -213,7 +222,9 @@ fn a_signal_leaves_the_losses_that_were_measured() {
     let rows: Vec<_> = table.lines().filter(|l| l.starts_with("| 1x |")).collect();
     assert_eq!(rows.len(), 1, "{table}");
     assert!(rows[0].starts_with("| 1x | kernbench | "), "{table}");
-    assert!(rows[0].ends_with(" | 1 |"), "{table}");
+    // One machine decides nothing.
+    let end = " | 1 | loss at most 3 % | not decided |";
+    assert!(rows[0].ends_with(end), "{table}");
     // Nothing was measured for a table of time.
     assert!(!table.contains("| time |"), "{table}");
 }

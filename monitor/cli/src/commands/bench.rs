@@ -5,6 +5,7 @@
 //! counts instructions. The counts are exact, and the same on every host.
 
 pub mod apps;
+mod bars;
 pub mod block;
 mod cpu_time;
 #[expect(unsafe_code, reason = "host calls")]

@@ -2,6 +2,7 @@
 //! Measures guest and host in turns, row by row, for the tables of [`super::vmi`],
 //! [`super::micro`] and [`super::apps`].
 
+use super::bars::Verdict;
 use super::markdown::Page;
 use super::stats;
 use anyhow::{Context, bail};
@@ -102,6 +103,16 @@ pub fn interrupted(
     Ok(Outcome::Interrupted(signal))
 }
 
+/// Says in one line what rows miss of their bars, and whether the command has failed by that.
+pub fn judge(missed: &[String]) -> Outcome {
+    if missed.is_empty() {
+        return Outcome::Passed;
+    }
+    let all = missed.join("; ");
+    stderr::say(&format!("paravane: bars are not met: {all}\n"));
+    Outcome::Failed
+}
+
 /// The measurements of a row.
 #[derive(Debug, Default)]
 pub struct Pairs {
@@ -159,6 +170,22 @@ impl Figures {
         "---: | ---: | ---: | ---:",
     ];
 
+    /// Whether its ratio is at most that.
+    pub fn verdict(&self, bar: f64) -> Verdict {
+        Verdict::of_ratio(self.ratio, self.ci95, bar, self.rounds)
+    }
+
+    /// What a row of this name misses of its bar, in words.
+    pub fn missed(&self, name: &str, bar: f64) -> Option<String> {
+        let [low, high] = self.ci95;
+        (self.verdict(bar) == Verdict::Missed).then(|| {
+            format!(
+                "{name}: {:.2} ({low:.2} to {high:.2}), bar {bar}",
+                self.ratio
+            )
+        })
+    }
+
     pub fn cells(&self) -> String {
         let [low, high] = self.ci95;
         format!(
@@ -206,6 +233,15 @@ mod tests {
         for (guest, host) in [(20.0, 100.0), (30.0, 100.0), (400.0, 1000.0)] {
             pairs.add(guest, host);
         }
-        assert_eq!(pairs.figures().cells(), "30.0 | 100 | 0.30 | 0.20 to 0.40");
+        let figures = pairs.figures();
+        assert_eq!(figures.cells(), "30.0 | 100 | 0.30 | 0.20 to 0.40");
+        // Three rounds prove nothing.
+        assert_eq!(figures.missed("x", 0.1), None);
+        pairs.add(30.0, 100.0);
+        pairs.add(30.0, 100.0);
+        pairs.add(30.0, 100.0);
+        let missed = pairs.figures().missed("x", 0.1);
+        assert_eq!(missed.as_deref(), Some("x: 0.30 (0.20 to 0.40), bar 0.1"));
+        assert_eq!(pairs.figures().verdict(0.3), Verdict::Met);
     }
 }

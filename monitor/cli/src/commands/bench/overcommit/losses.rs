@@ -7,7 +7,8 @@
 //! one value: turns of one machine may have something in common. Each round has a new machine.
 
 use super::machines::Machine;
-use super::report::{Pair, Report, Turn};
+use super::report::Report;
+use super::rows::{Pair, Turn};
 use super::workloads::Workload;
 use super::{Bench, Progress};
 use anyhow::{Context, bail};

@@ -14,6 +14,7 @@ mod machines;
 mod plot;
 mod processors;
 mod report;
+mod rows;
 mod shares;
 mod ticket;
 mod time;
@@ -29,7 +30,8 @@ use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::progress::Progress;
 use paravane_user_io::signals::Signals;
-use report::{Clock, Pair, Report, Turn};
+use report::{Clock, Report};
+use rows::{Pair, Turn};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,8 +108,9 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
         fs::write(file, plot::draw(&report.rows)).with_context(|| file.display().to_string())?;
     }
     turns::show(&report, None, args.json)?;
+    let outcome = turns::judge(&report.missed());
     Ok(if report.short.is_empty() {
-        Outcome::Passed
+        outcome
     } else {
         Outcome::Failed
     })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table as a bar chart, in SVG.
 
-use super::report::Row;
+use super::rows::Row;
 use std::fmt::Write;
 
 /// Lengths in pixels.
@@ -67,7 +67,7 @@ pub fn draw(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Pair, Turn};
+    use super::super::rows::{Pair, Turn};
     use super::*;
 
     #[test]

@@ -1,148 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tables.
 
-use super::super::stats::{at_most, interval, median};
 use super::super::turns::Table;
-use serde::{Deserialize, Serialize};
+use super::rows::{Pair, Row};
+use super::ticket;
+use serde::Serialize;
 use std::fmt::Write as _;
-
-/// One run of a workload.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Turn {
-    /// The time that it took, in seconds.
-    pub seconds: f64,
-    /// Processors that its machine had in the mean, and those that the load had.
-    pub machine: f64,
-    pub load: f64,
-}
-
-impl Turn {
-    /// This turn and one that follows it, as one.
-    pub fn then(self, next: Turn) -> Turn {
-        let seconds = self.seconds + next.seconds;
-        let mean = |a: f64, b: f64| (a * self.seconds + b * next.seconds) / seconds;
-        Turn {
-            seconds,
-            machine: mean(self.machine, next.machine),
-            load: mean(self.load, next.load),
-        }
-    }
-}
-
-/// A workload without paravirtual locks and with them, round by round.
-#[derive(Debug, Default)]
-pub struct Pair {
-    base: Vec<Turn>,
-    pv: Vec<Turn>,
-}
-
-/// The times of turns, in seconds.
-fn seconds(turns: &[Turn]) -> Vec<f64> {
-    turns.iter().map(|turn| turn.seconds).collect()
-}
-
-impl Pair {
-    pub fn add(&mut self, base: Turn, pv: Turn) {
-        self.base.push(base);
-        self.pv.push(pv);
-    }
-
-    pub fn rounds(&self) -> usize {
-        self.base.len()
-    }
-
-    /// Each round: without them, and with them.
-    fn turns(&self) -> impl Iterator<Item = [Turn; 2]> {
-        self.base
-            .iter()
-            .zip(&self.pv)
-            .map(|(&base, &pv)| [base, pv])
-    }
-
-    /// The gain of each round, in percent of the time without them.
-    fn gains(&self) -> Vec<f64> {
-        let pairs = self.base.iter().zip(&self.pv);
-        pairs
-            .map(|(base, pv)| (1.0 - pv.seconds / base.seconds) * 100.0)
-            .collect()
-    }
-
-    /// The logarithm of the time with them by that without, of each round. Chance makes it larger
-    /// as often as smaller; a ratio itself has no such symmetry, which the signed-rank test needs.
-    fn ratios(&self) -> Vec<f64> {
-        let pairs = self.base.iter().zip(&self.pv);
-        pairs
-            .map(|(base, pv)| (pv.seconds / base.seconds).ln())
-            .collect()
-    }
-
-    /// The processors that the load had in the turn in which it had fewest. Each is in a row.
-    fn least_load(&self) -> f64 {
-        let turns = self.base.iter().chain(&self.pv);
-        turns.map(|turn| turn.load).fold(f64::INFINITY, f64::min)
-    }
-}
-
-/// A row of the seed's table.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// How many times the machine's vCPUs want to run: 1x, 2x, 3x.
-    pub case: String,
-    pub workload: &'static str,
-    /// Mean and standard deviation without paravirtual locks, in seconds.
-    pub base_s: f64,
-    pub base_sd: f64,
-    /// The same with them.
-    pub pv_s: f64,
-    pub pv_sd: f64,
-    /// The median of the gains of the rounds, and its 95 % interval.
-    pub gain_percent: f64,
-    pub ci95: [f64; 2],
-    /// The loss is not larger than that, with a confidence of 95 %.
-    pub loss_at_most_percent: f64,
-    /// Each round: without them, and with them.
-    pub turns: Vec<[Turn; 2]>,
-    pub rounds: usize,
-    /// Processors that the machine had in the mean, without them and with them.
-    pub base_processors: f64,
-    pub pv_processors: f64,
-    /// Processors that the load had in the round in which it had fewest.
-    pub load_processors: f64,
-    /// The median time with them in percent of that at 1x times the load: 100 is the ideal share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ideal_percent: Option<f64>,
-    #[serde(skip)]
-    pv_median: f64,
-}
-
-impl Row {
-    pub fn new(case: u32, workload: &'static str, pair: &Pair) -> Self {
-        let gains = pair.gains();
-        let (base, pv) = (seconds(&pair.base), seconds(&pair.pv));
-        let mean = |turns: &[Turn]| {
-            let had: Vec<f64> = turns.iter().map(|turn| turn.machine).collect();
-            mean_and_deviation(&had).0
-        };
-        Row {
-            case: format!("{case}x"),
-            workload,
-            base_s: mean_and_deviation(&base).0,
-            base_sd: mean_and_deviation(&base).1,
-            pv_s: mean_and_deviation(&pv).0,
-            pv_sd: mean_and_deviation(&pv).1,
-            gain_percent: median(&gains),
-            ci95: interval(&gains),
-            loss_at_most_percent: (at_most(&pair.ratios()).exp() - 1.0) * 100.0,
-            turns: pair.turns().collect(),
-            rounds: gains.len(),
-            base_processors: mean(&pair.base),
-            pv_processors: mean(&pair.pv),
-            load_processors: pair.least_load(),
-            ideal_percent: None,
-            pv_median: median(&pv),
-        }
-    }
-}
 
 /// A row at which the load did not have what is its share.
 #[derive(Debug, Serialize)]
@@ -190,10 +53,12 @@ const LOAD_LEAST: f64 = 0.85;
 
 /// Heads of the table of workloads.
 const GAINS: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | gain, % | \
-    95 % | rounds | processors: plain, paravirtual, load | of ideal, % |\n\
-    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+    95 % | rounds | processors: plain, paravirtual, load | \
+    of ideal, %: plain, paravirtual (95 %) | bar | met |\n\
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n";
 const LOSSES: &str = "\n| load | workload | plain locks, s (sd) | paravirtual, s (sd) | loss, % | \
-    at most, % | rounds |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n";
+    95 % | at most, % | rounds | bar | met |\n\
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n";
 
 /// Everything.
 #[derive(Debug, Default, Serialize)]
@@ -216,26 +81,37 @@ impl Report {
         self.skipped.push(Skipped { workload, why });
     }
 
-    /// Adds a row. Whether the load took its share shows here.
+    /// Adds a row. Whether the load took its share shows here, and whether the row meets its bar.
     #[allow(clippy::cast_precision_loss)] // few processors
     pub fn add(&mut self, case: u32, workload: &'static str, pair: &Pair) {
         let mut row = Row::new(case, workload, pair);
+        // Of the vCPUs of a ticket lock one works at a time. What its share is, is not defined.
+        let has_share = workload != ticket::NAME;
         let alone = self.rows.iter();
-        let alone = alone.filter(|other| other.workload == workload && other.case == "1x");
-        row.ideal_percent = alone
-            .map(|one| row.pv_median / (one.pv_median * f64::from(case)) * 100.0)
-            .next();
+        let mut alone = alone.filter(|other| other.workload == workload && other.case == "1x");
+        if let Some(one) = alone.next().filter(|_| has_share) {
+            row.beside(case, one);
+        }
         let others = f64::from(case - 1) / f64::from(case);
         let share = self.processors as f64 * others;
-        if row.load_processors < share * LOAD_LEAST {
+        if self.no_loss {
+            row.judge_loss();
+        } else if row.load_processors < share * LOAD_LEAST {
             self.short.push(Short {
                 case: row.case.clone(),
                 workload,
                 had: row.load_processors,
                 share,
             });
+        } else if has_share {
+            row.judge_gain(case);
         }
         self.rows.push(row);
+    }
+
+    /// What rows miss of their bars.
+    pub fn missed(&self) -> Vec<String> {
+        self.rows.iter().filter_map(Row::missed).collect()
     }
 
     /// Whether anything was measured.
@@ -251,31 +127,32 @@ impl Table for Report {
             out.push_str(if self.no_loss { LOSSES } else { GAINS });
         }
         for row in &self.rows {
-            let [low, high] = row.ci95;
             let _ = write!(
                 out,
                 "| {} | {} | {:.2} ({:.2}) | {:.2} ({:.2}) | ",
                 row.case, row.workload, row.base_s, row.base_sd, row.pv_s, row.pv_sd
             );
-            let _ = if self.no_loss {
-                writeln!(
-                    out,
-                    "{:.1} | {:.1} | {} |",
-                    -row.gain_percent, row.loss_at_most_percent, row.rounds
-                )
+            if self.no_loss {
+                let (loss, [low, high]) = row.loss();
+                let most = row.loss_at_most_percent;
+                let _ = write!(out, "{loss:.1} | {low:.1} to {high:.1} | {most:.1} | ");
+                let _ = write!(out, "{} | ", row.rounds);
             } else {
-                let ideal = row.ideal_percent.map(|percent| format!("{percent:.0}"));
-                writeln!(
-                    out,
-                    "{:.1} | {low:.1} to {high:.1} | {} | {:.2}, {:.2}, {:.2} | {} |",
-                    row.gain_percent,
-                    row.rounds,
-                    row.base_processors,
-                    row.pv_processors,
-                    row.load_processors,
-                    ideal.unwrap_or_default()
-                )
-            };
+                let [low, high] = row.ci95;
+                let gain = row.gain_percent;
+                let _ = write!(out, "{gain:.1} | {low:.1} to {high:.1} | {} | ", row.rounds);
+                let (base, pv) = (row.base_processors, row.pv_processors);
+                let _ = write!(out, "{base:.2}, {pv:.2}, {:.2} | ", row.load_processors);
+                let _ = write!(out, "{} | ", row.of_ideal());
+            }
+            let verdict = row.verdict.map(|verdict| verdict.to_string());
+            let (bar, verdict) = (row.bar.as_deref(), verdict.as_deref());
+            let _ = writeln!(
+                out,
+                "{} | {} |",
+                bar.unwrap_or_default(),
+                verdict.unwrap_or_default()
+            );
         }
         for Skipped { workload, why } in &self.skipped {
             let _ = writeln!(out, "\n{workload} was not measured: {why}.");
@@ -322,17 +199,9 @@ impl Table for Report {
     }
 }
 
-/// The mean and the standard deviation of a sample; 0 for a single value.
-#[allow(clippy::cast_precision_loss)] // numbers of rounds
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (mean, (squares / (count - 1.0).max(1.0)).sqrt())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::rows::Turn;
     use super::*;
 
     fn turn(seconds: f64, load: f64) -> Turn {
@@ -351,10 +220,6 @@ mod tests {
         pair
     }
 
-    fn row() -> Row {
-        Row::new(2, "w", &pair())
-    }
-
     #[test]
     fn a_load_that_has_less_than_its_share_is_told() {
         let mut report = Report {
@@ -363,10 +228,13 @@ mod tests {
         };
         report.add(1, "w", &pair());
         report.add(2, "w", &pair());
-        assert_eq!(report.rows[0].ideal_percent, None);
+        assert_eq!(report.rows[0].bar, None);
         assert_eq!(report.rows[1].ideal_percent, Some(50.0));
+        assert!(report.rows[1].verdict.is_some());
         assert!(report.short.is_empty(), "{report:?}");
         report.add(3, "w", &pair());
+        // What is no row of that load says nothing of the bar.
+        assert_eq!(report.rows[2].verdict, None);
         let text = report.markdown();
         let told = "\n3x, w: the load had 1.00 processors in a round, less than its share of 1.33.";
         assert!(text.contains(told), "{text}");
@@ -374,27 +242,38 @@ mod tests {
     }
 
     #[test]
-    fn two_turns_make_one() {
-        let turn = |seconds, machine, load| Turn {
-            seconds,
-            machine,
-            load,
+    fn a_ticket_lock_has_no_share() {
+        let mut report = Report {
+            processors: 2,
+            ..Report::default()
         };
-        let both = turn(1.0, 2.0, 0.5).then(turn(3.0, 1.0, 0.25));
-        assert_eq!((both.seconds, both.machine), (4.0, 1.25));
-        assert!((both.load - 0.3125).abs() < 1e-9, "{both:?}");
-        let first = Turn::default().then(turn(2.0, 1.0, 0.25));
-        assert_eq!((first.seconds, first.machine, first.load), (2.0, 1.0, 0.25));
+        report.add(1, ticket::NAME, &pair());
+        report.add(2, ticket::NAME, &pair());
+        let row = &report.rows[1];
+        assert_eq!((row.ideal_percent, row.verdict), (None, None));
     }
 
     #[test]
-    fn gains_are_those_of_each_round() {
-        let row = row();
-        assert!((row.gain_percent - 50.0).abs() < 1e-9, "{row:?}");
-        assert!((row.ci95[0]).abs() < 1e-9 && (row.ci95[1] - 75.0).abs() < 1e-9);
-        assert!((row.base_s - 20.0).abs() < 1e-9 && (row.base_sd - 10.0).abs() < 1e-9);
-        assert_eq!((row.case.as_str(), row.rounds), ("2x", 3));
-        assert_eq!(mean_and_deviation(&[4.0]), (4.0, 0.0));
+    fn bars_that_are_missed_are_told() {
+        let mut report = Report {
+            no_loss: true,
+            ..Report::default()
+        };
+        let mut slow = Pair::default();
+        for _ in 0..6 {
+            slow.add(turn(1.0, 0.0), turn(1.5, 0.0));
+        }
+        report.add(1, "fine", &pair());
+        assert!(report.missed().is_empty());
+        report.add(1, "slow", &slow);
+        assert_eq!(
+            report.missed(),
+            ["1x slow: gain -50.0 % (-50.0 to -50.0), bar: loss at most 3 %"]
+        );
+        let text = report.markdown();
+        let row = "| 1x | slow | 1.00 (0.00) | 1.50 (0.00) | 50.0 | 50.0 to 50.0 | 50.0 | 6 | \
+                   loss at most 3 % | not met |\n";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]
@@ -402,7 +281,6 @@ mod tests {
         let mut report = Report {
             vcpus: 8,
             processors: 2,
-            rows: vec![row()],
             idle: Some(Idle {
                 guests: 50,
                 seconds: 60.0,
@@ -412,12 +290,13 @@ mod tests {
             }),
             ..Report::default()
         };
+        report.add(2, "w", &pair());
         report.skip("pgbench", "there is none".to_string());
         let text = report.markdown();
         assert!(
             text.contains(
                 "| 2x | w | 20.00 (10.00) | 13.33 (14.43) | 50.0 | 0.0 to 75.0 | 3 | \
-                 0.90, 0.90, 1.00 |  |\n"
+                 0.90, 0.90, 1.00 |  | gain at least 83 % | not decided |\n"
             ),
             "{text}"
         );
@@ -429,14 +308,16 @@ mod tests {
             text.contains("| 50 idle machines, % of a processor | 0.400 |"),
             "{text}"
         );
-        report.no_loss = true;
-        let text = report.markdown();
-        assert!(
-            text.contains("| 2x | w | 20.00 (10.00) | 13.33 (14.43) | -50.0 | 0.0 | 3 |\n"),
-            "{text}"
-        );
         let json = serde_json::to_value(&report).unwrap();
-        assert_eq!(json["rows"][0]["case"], "2x");
-        assert_eq!(json["rows"][0]["ci95"][1], 75.0);
+        let row = &json["rows"][0];
+        assert_eq!(
+            (&row["case"], &row["workload"]),
+            (&"2x".into(), &"w".into())
+        );
+        assert_eq!(row["ci95"][1], 75.0);
+        assert_eq!(row["base_s"], 20.0);
+        assert_eq!(row["gain_percent"], 50.0);
+        assert!(row["pv_s"].is_number(), "{row}");
+        assert_eq!(row["verdict"], "undecided");
     }
 }

@@ -7,7 +7,7 @@ use super::super::{cpus, guest};
 use super::Bench;
 use super::machines::Hog;
 use super::processors;
-use super::report::Turn;
+use super::rows::Turn;
 use crate::layer_file::LayerFile;
 use anyhow::{Context, ensure};
 use paravane_hypervisor::{KernelFile, Layer, Machine};
