@@ -128,13 +128,14 @@ pub fn run(args: &BenchKernel) -> anyhow::Result<Outcome> {
     })
 }
 
-/// All rows, except the compiler's: its instructions are almost all its own.
+/// All rows, except the compiler's and the vDSO's: their instructions are almost all, or all, those
+/// of programs.
 fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     [(BOOT, "from the machine's start to the first program")]
         .into_iter()
         .chain(
             ROWS.iter()
-                .filter(|row| row.needs != Needs::Compiler)
+                .filter(|row| !matches!(row.needs, Needs::Compiler | Needs::Vdso))
                 .map(|row| (row.name, row.text)),
         )
         .chain(COUNTED)

@@ -70,7 +70,7 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
         cpus: cpus::allowed(),
     };
     let why = |row: &Row| match row.needs {
-        Needs::Nothing => None,
+        Needs::Nothing | Needs::Vdso => None,
         Needs::Shell => shell.as_ref().err(),
         Needs::Compiler => compiler.as_ref().err(),
     };
@@ -86,8 +86,9 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     })? {
         return Ok(Outcome::Interrupted(signal));
     }
-    turns::show(&Report::new(&turns, skipped), page, args.output.json)?;
-    Ok(Outcome::Passed)
+    let report = Report::new(&turns, skipped);
+    turns::show(&report, page, args.output.json)?;
+    Ok(turns::judge(&report.missed()))
 }
 
 /// Reads a static program. The guest has no other files.
@@ -294,8 +295,34 @@ pub fn figure(text: &str, row: &str) -> anyhow::Result<f64> {
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "works between fork and exec")]
 mod tests {
+    use super::super::refuse;
     use super::*;
+    use std::os::unix::process::CommandExt;
+
+    /// The program's rows where a system call is refused: whether it has a figure, and its errors.
+    fn without(call: libc::c_long, row: &str) -> (bool, String) {
+        let folder = host_folder(None).unwrap();
+        let mut command = Command::new("./micro");
+        command.arg(row).current_dir(folder.path());
+        // SAFETY: only system calls, with a filter on the stack.
+        unsafe {
+            command.pre_exec(move || refuse::system_call(call));
+        }
+        let output = command.output().unwrap();
+        let found = figure(&String::from_utf8_lossy(&output.stdout), row).is_ok();
+        (found, String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    #[test]
+    fn the_clock_is_read_without_a_system_call() {
+        let read = without(libc::SYS_clock_gettime, "clock_gettime");
+        assert_eq!(read, (true, String::new()));
+        // Other rows make the calls that they measure.
+        let (found, said) = without(libc::SYS_read, "read");
+        assert!(!found && said.starts_with("micro: read: "), "{said}");
+    }
 
     #[test]
     fn figures_are_read_strictly() {

@@ -60,8 +60,9 @@ pub fn run(args: &BenchVmi) -> anyhow::Result<Outcome> {
     })? {
         return Ok(Outcome::Interrupted(signal));
     }
-    turns::show(&Report::new(&turns), page, args.output.json)?;
-    Ok(Outcome::Passed)
+    let report = Report::new(&turns);
+    turns::show(&report, page, args.output.json)?;
+    Ok(turns::judge(&report.missed()))
 }
 
 /// One run of the guest.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as a table and as JSON.
 
+use super::super::bars::Verdict;
 use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
 use serde::Serialize;
@@ -35,6 +36,8 @@ struct Line {
     #[serde(flatten)]
     figures: Figures,
     bar: f64,
+    /// Whether the ratio is at most that.
+    verdict: Verdict,
     what: &'static str,
 }
 
@@ -64,11 +67,15 @@ pub struct Report {
 
 impl Report {
     pub fn new(turns: &[Turns], skipped: Vec<Skipped>) -> Self {
-        let line = |turns: &Turns| Line {
-            name: turns.row.name,
-            figures: turns.pairs.figures(),
-            bar: turns.row.bar,
-            what: turns.row.text,
+        let line = |turns: &Turns| {
+            let figures = turns.pairs.figures();
+            Line {
+                name: turns.row.name,
+                verdict: figures.verdict(turns.row.bar),
+                figures,
+                bar: turns.row.bar,
+                what: turns.row.text,
+            }
         };
         Report {
             isolation: "vm",
@@ -76,20 +83,29 @@ impl Report {
             skipped,
         }
     }
+
+    /// What rows miss of their bars.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = |line: &Line| line.figures.missed(line.name, line.bar);
+        self.rows.iter().filter_map(missed).collect()
+    }
 }
 
 impl Table for Report {
     fn markdown(&self) -> String {
         let [titles, lines] = Figures::TITLES;
-        let mut out =
-            format!("| row | {titles} | bar | an operation |\n| --- | {lines} | ---: | --- |\n");
+        let mut out = format!(
+            "| row | {titles} | bar | met | an operation |\n\
+                     | --- | {lines} | ---: | --- | --- |\n"
+        );
         for line in &self.rows {
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} |",
                 line.name,
                 line.figures.cells(),
                 line.bar,
+                line.verdict,
                 line.what
             );
         }
@@ -114,7 +130,7 @@ mod tests {
             vec![Skipped::new(&ROWS[1], "nothing to write to".to_string())],
         );
         let table = report.markdown();
-        let line = "| getppid | 30.0 | 100 | 0.30 | 0.30 to 0.30 | 1 | getppid |\n";
+        let line = "| getppid | 30.0 | 100 | 0.30 | 0.30 to 0.30 | 1 | not decided | getppid |\n";
         assert!(table.contains(line), "{table}");
         assert!(
             table.contains("write was not measured: nothing to write to."),
@@ -124,5 +140,11 @@ mod tests {
         assert_eq!(json["rows"].as_array().map(Vec::len), Some(1));
         assert_eq!(json["rows"][0]["host_ns"], 100.0);
         assert_eq!(json["skipped"][0]["name"], "write");
+        assert!(report.missed().is_empty());
+        for _ in 0..6 {
+            turns[0].pairs.add(300.0, 100.0);
+        }
+        let missed = Report::new(&turns, Vec::new()).missed();
+        assert_eq!(missed, ["getppid: 3.00 (3.00 to 3.00), bar 1"]);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as a table and as JSON.
 
+use super::super::bars::Verdict;
 use super::super::turns::{Figures, Named, Pairs, Table};
 use super::rows::Row;
 use serde::Serialize;
@@ -49,6 +50,8 @@ struct Line {
     #[serde(flatten)]
     figures: Figures,
     bar: Option<f64>,
+    /// Whether the ratio is at most that.
+    verdict: Option<Verdict>,
     host_calls: f64,
     host_calls_counted: bool,
     signals: f64,
@@ -59,9 +62,11 @@ struct Line {
 impl Line {
     fn new(turns: &Turns) -> Option<Self> {
         let needs = turns.needs?;
+        let figures = turns.pairs.figures();
         Some(Line {
             name: turns.row.name,
-            figures: turns.pairs.figures(),
+            verdict: turns.row.bar.map(|bar| figures.verdict(bar)),
+            figures,
             bar: turns.row.bar,
             host_calls: needs.host_calls,
             host_calls_counted: needs.counted,
@@ -91,6 +96,12 @@ impl Report {
                 .collect(),
             rows: lines.into_iter().filter_map(|(_, line)| line).collect(),
         }
+    }
+
+    /// What rows miss of their bars.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = |line: &Line| line.figures.missed(line.name, line.bar?);
+        self.rows.iter().filter_map(missed).collect()
     }
 }
 
