@@ -136,6 +136,7 @@ fn mistakes_are_one_line() {
     for (words, told) in [
         (&["rediss"][..], "no application rediss: there are bash, "),
         (&["bash", "--place", "publish"], "nothing to measure"),
+        (&["bash", "--ablate=luck"], "--ablate luck: there are all, "),
         (
             &["bash", "--root", "/nonexistent"],
             "/nonexistent: No such file",
@@ -168,6 +169,56 @@ fn if_on_host() -> String {
         "read -r release </proc/sys/kernel/osrelease; if [ \"$release\" = '{}' ]",
         release.trim()
     )
+}
+
+/// Machines beside the one that has all guesses, each with its own folder and files.
+#[test]
+fn a_guess_is_turned_off_in_a_machine_of_its_own() {
+    let root = small_root();
+    let guesses = "--ablate=populate,folder-names,tx-delay";
+    let (run, result) = result(root.path(), &["text", "--place", "volume", guesses]);
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    let rows = result["rows"].as_array().unwrap();
+    let systems: Vec<&str> = rows
+        .iter()
+        .map(|row| row["system"].as_str().unwrap())
+        .collect();
+    // A folder sends no frames.
+    let expected = ["paravane", "without populate", "without folder-names"];
+    assert_eq!(systems, expected, "{result}");
+    let guest = |row: &serde_json::Value| row["guest"].as_f64().unwrap();
+    assert!(rows[0]["beside_all"].is_null(), "{result}");
+    for row in &rows[1..] {
+        let beside = row["beside_all"][0].as_f64().unwrap();
+        let expected = guest(&rows[0]) / guest(row);
+        assert!((beside / expected - 1.0).abs() < 1e-6, "{row}");
+    }
+}
+
+/// The kernel ignores a parameter that it does not know.
+#[test]
+fn guesses_are_parameters_of_the_kernel() {
+    let list = program::run(["bench", "apps", "--list"]);
+    assert_eq!(list.code, 0, "{}", list.stderr);
+    let lines = list.stdout.lines();
+    let switches: Vec<&str> = lines
+        .filter_map(|line| line.split_once("--append ")?.1.split(' ').next())
+        .filter(|switch| switch.ends_with("=0"))
+        .collect();
+    assert!(switches.len() > 10, "{}", list.stdout);
+    let (mut words, mut script) = (Vec::new(), String::new());
+    for switch in switches {
+        let (module, name) = switch.trim_end_matches("=0").split_once('.').unwrap();
+        words.extend(["--append", switch]);
+        script.push_str(&format!(
+            "read -r is </sys/module/{module}/parameters/{name}; echo {switch} $is\n"
+        ));
+    }
+    let run = program::finish(vm::command(&words).args(["--", "sh", "-ec", &script]));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let off = |line: &&str| line.ends_with("=0 N") || line.ends_with("=0 0");
+    let count = run.stdout.lines().filter(off).count();
+    assert_eq!(count, words.len() / 2, "{}", run.stdout);
 }
 
 /// A program that is missing in the root: its rows are reported as missing, the others measured.

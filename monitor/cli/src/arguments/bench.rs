@@ -380,12 +380,25 @@ pub struct BenchApps {
     #[arg(long, value_name = "SYSTEM,..", value_enum, value_delimiter = ',')]
     pub against: Vec<Peer>,
 
+    /// Measure in the same turns machines with one guess at what is faster turned off, each beside
+    /// the machine that has all; without names, one for each guess
+    #[arg(
+        long, value_name = "GUESS,..", value_delimiter = ',', num_args = 0..=1,
+        require_equals = true, default_missing_value = "all"
+    )]
+    pub ablate: Vec<String>,
+
     /// Measure guest and host in turns, N times each
     #[arg(
         long, value_name = "N", default_value_t = 7,
         value_parser = clap::value_parser!(u32).range(1..=1000)
     )]
     pub rounds: u32,
+
+    /// End with 1 if a bar is clearly missed: if the row's whole interval lies beyond it. Only on
+    /// a host with nothing else to do: a run on a busy machine is no proof
+    #[arg(long, conflicts_with = "quick")]
+    pub check: bool,
 
     /// Measure a tenth of the work in each turn, to try the command
     #[arg(long)]

@@ -6,6 +6,7 @@
 
 mod description;
 mod figures;
+mod guesses;
 mod inputs;
 mod measure;
 mod peers;
@@ -51,9 +52,11 @@ const SIZE: u32 = 16 << 10;
 pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     let apps = description::all()?;
     if args.list {
-        write!(io::stdout(), "{}", plan::list(&apps))?;
+        write!(io::stdout(), "{}{}", plan::list(&apps), guesses::list())?;
         return Ok(Outcome::Passed);
     }
+    // A name that is wrong is told at once.
+    guesses::chosen(&args.ablate)?;
     let cpus = cpus::allowed();
     let view = args.view.as_deref().map(views::find).transpose()?;
     if let Some(view) = &view {
@@ -128,11 +131,12 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
             .with_context(|| file.display().to_string())?;
     }
     turns::show(&report, page, args.output.json)?;
-    Ok(if failed {
-        Outcome::Failed
+    let outcome = if args.check {
+        turns::judge(&report.missed())
     } else {
         Outcome::Passed
-    })
+    };
+    Ok(if failed { Outcome::Failed } else { outcome })
 }
 
 /// The roots by their names, and the folder of the input, of which some of the groups have need.

@@ -5,6 +5,7 @@ use super::super::turns::Named;
 use crate::arguments::Place;
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 /// An application: programs of Debian, and what is measured of them.
 #[derive(Debug, Deserialize)]
@@ -66,10 +67,36 @@ pub struct Row {
     /// Numbers of vCPUs.
     #[serde(default = "vcpus")]
     pub vcpus: Vec<u32>,
+    /// Figures that the last line has after the first one.
+    #[serde(default)]
+    also: Vec<Also>,
+    /// The least speed that is promised, where that of the host is 1, in each place that has one.
+    #[serde(default)]
+    pub bars: BTreeMap<Place, f64>,
     /// Words: the row stands for one row of each, whose name ends in the word and whose scripts
     /// know it as `$each`.
     #[serde(default)]
     each: Vec<String>,
+}
+
+/// A further figure of the same run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Also {
+    /// Follows the row's name.
+    name: String,
+    about: String,
+    unit: String,
+}
+
+/// One of the figures of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    pub name: String,
+    pub about: String,
+    pub unit: String,
+    /// Whether it is the row's own, to which a bar applies, and not a further one.
+    pub own: bool,
 }
 
 /// A file that is too large for a description.
@@ -101,15 +128,29 @@ fn vcpus() -> Vec<u32> {
 /// Units of which a smaller figure is the better one. All others end in `/s`.
 const TIMES: [&str; 3] = ["s", "ms", "us"];
 
-impl Row {
-    /// The unit of the figures.
-    pub fn unit(&self) -> &str {
-        self.unit.as_deref().unwrap_or("s")
-    }
-
+impl Figure {
     /// Whether a larger figure is the better one.
     pub fn is_rate(&self) -> bool {
-        !TIMES.contains(&self.unit())
+        !TIMES.contains(&self.unit.as_str())
+    }
+}
+
+impl Row {
+    /// What a run measures, in the order of the words of its last line.
+    pub fn figures(&self) -> Vec<Figure> {
+        let own = Figure {
+            name: self.name.clone(),
+            about: self.about.clone(),
+            unit: self.unit.as_deref().unwrap_or("s").to_string(),
+            own: true,
+        };
+        let also = self.also.iter().map(|also| Figure {
+            name: format!("{}-{}", self.name, also.name),
+            about: format!("{}: {}", self.about, also.about),
+            unit: also.unit.clone(),
+            own: false,
+        });
+        [own].into_iter().chain(also).collect()
     }
 
     /// The rows that it stands for.
@@ -157,11 +198,23 @@ fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
     }
     for row in &app.rows {
         let complain = |what: &str| bail!("row {}: {what}", row.name);
-        if !plain(&row.name) {
-            return complain("its name has other characters than a-z, 0-9 and -");
+        for figure in row.figures() {
+            if !plain(&figure.name) {
+                return complain("its name has other characters than a-z, 0-9 and -");
+            }
+            if figure.is_rate() && !figure.unit.ends_with("/s") {
+                return complain("its unit is neither s, ms or us nor a rate such as requests/s");
+            }
         }
-        if row.is_rate() && !row.unit().ends_with("/s") {
-            return complain("its unit is neither s, ms or us nor a rate such as requests/s");
+        if row.unit.is_none() && !row.also.is_empty() {
+            return complain("without `unit` it prints no figures");
+        }
+        if row
+            .bars
+            .iter()
+            .any(|(place, bar)| !row.places.contains(place) || *bar <= 0.0)
+        {
+            return complain("a bar is not above 0, or in a place where it is not measured");
         }
         if row.places.is_empty() || row.vcpus.is_empty() {
             return complain("it is measured nowhere");
@@ -205,12 +258,13 @@ mod tests {
     fn what_this_program_has_is_right() {
         let apps = all().unwrap();
         assert!(apps.len() > 4, "{}", apps.len());
-        let rows: Vec<&str> = apps
+        let rows: Vec<String> = apps
             .iter()
             .flat_map(|a| &a.rows)
-            .map(|r| &*r.name)
+            .flat_map(Row::figures)
+            .map(|figure| figure.name)
             .collect();
-        let different: BTreeSet<&str> = rows.iter().copied().collect();
+        let different: BTreeSet<&String> = rows.iter().collect();
         assert_eq!(rows.len(), different.len(), "a name occurs twice: {rows:?}");
         for app in &apps {
             let own = |row: &str| row == app.name || row.starts_with(&format!("{}-", app.name));
@@ -253,7 +307,10 @@ mod tests {
         let app = parse("small", SMALL.as_bytes()).unwrap();
         assert_eq!((app.name.as_str(), app.memory), ("small", 1024));
         let row = &app.rows[0];
-        assert_eq!((row.unit(), row.is_rate()), ("s", false));
+        let figures = row.figures();
+        let figure = &figures[0];
+        assert_eq!((figures.len(), figure.own), (1, true));
+        assert_eq!((&*figure.unit, figure.is_rate()), ("s", false));
         assert_eq!(
             (&row.places[..], &row.vcpus[..]),
             (&[Place::Rootfs][..], &[1, 2][..])
@@ -280,6 +337,16 @@ mod tests {
             ("places = []", "measured nowhere"),
             ("vcpus = [0]", "not from 1 to 64"),
             ("places = ['memory']", "memory"),
+            ("bars = { disk = 0.9 }", "where it is not measured"),
+            ("bars = { rootfs = 0 }", "not above 0"),
+            (
+                "also = [{ name = 'p99', about = '99 %', unit = 'us' }]",
+                "it prints no figures",
+            ),
+            (
+                "unit = 'us'\nalso = [{ name = 'p99', about = '99 %', unit = 'x' }]",
+                "neither s, ms or us",
+            ),
             ("colour = 'red'", "colour"),
         ] {
             let error = parse("small", format!("{SMALL}{add}\n").as_bytes()).unwrap_err();
@@ -297,9 +364,28 @@ mod tests {
 
     #[test]
     fn a_rate_is_better_when_it_is_larger() {
-        let text = format!("{SMALL}unit = 'requests/s'\n");
-        assert!(parse("small", text.as_bytes()).unwrap().rows[0].is_rate());
-        let text = format!("{SMALL}unit = 'us'\n");
-        assert!(!parse("small", text.as_bytes()).unwrap().rows[0].is_rate());
+        let first = |unit: &str| {
+            let text = format!("{SMALL}unit = '{unit}'\n");
+            parse("small", text.as_bytes()).unwrap().rows[0].figures()[0].is_rate()
+        };
+        assert!(first("requests/s"));
+        assert!(!first("us"));
+    }
+
+    #[test]
+    fn a_run_can_have_several_figures() {
+        let text = format!(
+            "{SMALL}unit = 'requests/s'\nbars = {{ rootfs = 0.85 }}\n\
+             also = [{{ name = 'p99', about = '99 %', unit = 'us' }}]\n"
+        );
+        let app = parse("small", text.as_bytes()).unwrap();
+        let figures = app.rows[0].figures();
+        let told: Vec<_> = figures
+            .iter()
+            .map(|figure| (&*figure.name, &*figure.unit, figure.own))
+            .collect();
+        assert_eq!(told, [("x", "requests/s", true), ("x-p99", "us", false)]);
+        let bar = app.rows[0].bars[&Place::Rootfs];
+        assert!((bar - 0.85).abs() < 1e-9, "{bar}");
     }
 }

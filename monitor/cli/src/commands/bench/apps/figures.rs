@@ -14,10 +14,10 @@ pub const STATES: [&str; 2] = ["-cold", "-warm"];
 #[derive(Debug)]
 pub struct Turns<'a> {
     pub row: &'a Row,
-    /// For each system, for each state.
+    /// For each system, for each state, for each of the row's figures.
     pairs: Vec<Vec<Pairs>>,
-    /// For each system, with the first one's figures in the place of the host's.
-    beside: Vec<Pairs>,
+    /// The same with the first system's figures in the place of the host's.
+    beside: Vec<Vec<Pairs>>,
     /// For each side, why the row has no figures there.
     failed: Vec<Option<String>>,
 }
@@ -30,11 +30,12 @@ impl Named for Turns<'_> {
 
 impl<'a> Turns<'a> {
     pub fn new(row: &'a Row, systems: usize, states: usize) -> Self {
-        let empty = || (0..states).map(|_| Pairs::default()).collect();
+        let figures = states * row.figures().len();
+        let empty = || (0..figures).map(|_| Pairs::default()).collect();
         Turns {
             row,
             pairs: (0..systems).map(|_| empty()).collect(),
-            beside: (0..systems).map(|_| Pairs::default()).collect(),
+            beside: (0..systems).map(|_| empty()).collect(),
             failed: vec![None; 1 + systems],
         }
     }
@@ -53,28 +54,25 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Adds the figures of one turn: for each side, for each state. A side without figures has no
-    /// ratio.
+    /// Adds the figures of one turn: for each side, for each state, each of the row's. A side
+    /// without figures has no ratio.
     pub fn add(&mut self, figures: &[Vec<f64>]) {
         let Some((host, systems)) = figures.split_first() else {
             return;
         };
-        let first = systems.first().and_then(|first| first.first());
-        for (system, beside) in systems.iter().zip(&mut self.beside) {
-            if let (Some(figure), Some(first)) = (system.first(), first) {
-                beside.add(*figure, *first);
-            }
-        }
-        for (system, states) in systems.iter().zip(&mut self.pairs) {
-            for ((guest, host), pairs) in system.iter().zip(host).zip(states) {
-                pairs.add(*guest, *host);
+        let first = systems.first().map_or(&[][..], Vec::as_slice);
+        for (all, others) in [(&mut self.pairs, &host[..]), (&mut self.beside, first)] {
+            for (system, pairs) in systems.iter().zip(all) {
+                for ((guest, other), pairs) in system.iter().zip(others).zip(pairs) {
+                    pairs.add(*guest, *other);
+                }
             }
         }
     }
 
     /// Whether the first system, and so each other one that works, has a turn.
     pub fn any(&self) -> bool {
-        let pairs = self.pairs.first().and_then(|states| states.first());
+        let pairs = self.pairs.first().and_then(|figures| figures.first());
         pairs.is_some_and(|pairs| !pairs.ratios().is_empty())
     }
 
@@ -84,8 +82,8 @@ impl<'a> Turns<'a> {
         Some(Failure::of_row(group, self.row, None, why))
     }
 
-    /// The figures on a system, in each state, or why there are none. Nothing if it is the host's
-    /// fault.
+    /// The figures on a system, in each state each of the row's, or why there are none. Nothing if
+    /// it is the host's fault.
     pub fn on(
         &self,
         group: &Group<'_>,
@@ -98,18 +96,25 @@ impl<'a> Turns<'a> {
         if let Some(Some(why)) = self.failed.get(index + 1) {
             return Err(Failure::of_row(group, self.row, Some(system), why));
         }
-        let states = self.pairs.get(index).map_or(&[][..], Vec::as_slice);
-        let several = states.len() > 1;
-        let figures = states.iter().zip(STATES).map(|(pairs, state)| {
+        let each = self.row.figures();
+        let (pairs, beside) = (of(&self.pairs, index), of(&self.beside, index));
+        let several = pairs.len() > each.len();
+        let names = STATES
+            .iter()
+            .flat_map(|state| each.iter().map(move |figure| (figure, *state)));
+        let figures = pairs.iter().zip(beside).zip(names);
+        let figures = figures.map(|((pairs, beside), (figure, state))| {
             let state = if several { state } else { "" };
-            let measured = Measured::new(group, self.row, state, system, pairs);
-            match self.beside.get(index).filter(|_| system == System::Venet) {
-                Some(beside) => measured.beside(self.row, beside),
-                None => measured,
-            }
+            let measured = Measured::new(group, self.row, figure, state, system, pairs);
+            measured.beside(system, figure, beside)
         });
         Ok(figures.collect())
     }
+}
+
+/// The figures of one of the systems.
+fn of(systems: &[Vec<Pairs>], index: usize) -> &[Pairs] {
+    systems.get(index).map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]
@@ -199,5 +204,36 @@ mod tests {
         assert_eq!((count(0), count(1)), (1, 0));
         assert!(turns.any());
         assert!(!Turns::new(&apps[0].rows[0], 2, 1).any());
+    }
+
+    #[test]
+    fn each_figure_of_a_run_has_its_row() {
+        let apps = description::all().unwrap();
+        let group = Group::of(&apps, "nginx", Place::Publish, 1);
+        let mut turns = Turns::new(group.rows[0], 2, 1);
+        // The guest has half of the rate and four times the latency.
+        turns.add(&[
+            vec![200.0, 1.0, 2.0],
+            vec![100.0, 4.0, 8.0],
+            vec![50.0, 8.0, 16.0],
+        ]);
+        let own = turns.on(&group, 0, System::Paravane).unwrap();
+        let found: Vec<_> = own
+            .iter()
+            .map(|row| (&*row.name, &*row.unit, row.ratio))
+            .collect();
+        let expected = [
+            ("nginx-16", "requests/s", 0.5),
+            ("nginx-16-mean", "us", 0.25),
+            ("nginx-16-p99", "us", 0.25),
+        ];
+        assert_eq!(found, expected);
+        assert!(own.iter().all(|row| row.beside_virtio_net.is_none()));
+        let venet = turns.on(&group, 1, System::Venet).unwrap();
+        let beside: Vec<_> = venet
+            .iter()
+            .map(|row| row.beside_virtio_net.unwrap()[0])
+            .collect();
+        assert_eq!(beside, [0.5, 0.5, 0.5]);
     }
 }

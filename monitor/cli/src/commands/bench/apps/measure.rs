@@ -28,6 +28,8 @@ const HOST: &str = "the host's side";
 const CLIENT: &str = "the client";
 /// The port of a server in a machine.
 const GUEST_PORT: u16 = 80;
+/// The number of the host's side. Its client is part of it.
+const HOST_SIDE: usize = 0;
 
 /// What all groups share.
 #[derive(Debug)]
@@ -67,7 +69,8 @@ impl Bench<'_> {
         let host = folder.path().join("host");
         make_folder(&host)?;
         let publish = group.place == Place::Publish;
-        let ports = publish.then(free_ports).transpose()?;
+        let systems = peers::systems(self.args, group)?;
+        let ports = publish.then(|| free_ports(1 + systems.len())).transpose()?;
         let run = Run {
             bench: self,
             group,
@@ -75,10 +78,12 @@ impl Bench<'_> {
             mnt,
             folder: folder.path(),
             host,
-            guest: guest_srv(folder.path(), group.place)?,
+            guests: (1..=systems.len())
+                .map(|side| guest_srv(folder.path(), group.place, side))
+                .collect::<anyhow::Result<_>>()?,
             ports,
         };
-        let mut sides = run.start()?;
+        let mut sides = run.start(&systems)?;
         let rows = group.rows.iter();
         let mut rows: Vec<Turns<'_>> = rows
             .map(|row| Turns::new(row, sides.guests.len(), run.states()))
@@ -123,10 +128,10 @@ struct Run<'a> {
     folder: &'a Path,
     /// The host's `/srv`.
     host: PathBuf,
-    /// The machine's: a folder or a disk. Elsewhere it is on the machine's root.
-    guest: PathBuf,
-    /// The ports of the host's side and of the machines.
-    ports: Option<[u16; 3]>,
+    /// Those of the machines, each a folder or a disk. Elsewhere they are on the machines' roots.
+    guests: Vec<PathBuf>,
+    /// The ports of the host's side and of the machines, if they are published.
+    ports: Option<Vec<u16>>,
 }
 
 /// The sides of a group.
@@ -149,27 +154,29 @@ struct Guest<'a> {
 
 impl<'a> Run<'a> {
     /// Starts all sides, and makes the files of the application there.
-    fn start(&self) -> anyhow::Result<Sides<'a>> {
+    fn start(&self, systems: &[System]) -> anyhow::Result<Sides<'a>> {
         let app = self.group.app;
-        let net = self.ports.map_or(Net::Own, |_| Net::Host);
+        let net = self.ports.as_ref().map_or(Net::Own, |_| Net::Host);
         let mut host = sides::host(HOST, &self.work(&self.host), net, self.bench.terms)?;
-        let port = self.ports.map_or(GUEST_PORT, |[port, ..]| port);
+        let port = self.port(0).unwrap_or(GUEST_PORT);
         self.script(&mut host, port, &app.files)?;
         self.script(&mut host, port, &app.start)?;
         let client = self
             .ports
+            .as_ref()
             .map(|_| sides::host(CLIENT, &self.work(&self.host), net, self.bench.terms))
             .transpose()?;
         if self.group.place == Place::Volume {
             // People have made these files on the host.
-            let work = self.work(&self.guest);
-            let mut other = sides::host(HOST, &work, Net::Own, self.bench.terms)?;
-            self.script(&mut other, GUEST_PORT, &app.files)?;
-            other.end()?;
+            for srv in &self.guests {
+                let mut other = sides::host(HOST, &self.work(srv), Net::Own, self.bench.terms)?;
+                self.script(&mut other, GUEST_PORT, &app.files)?;
+                other.end()?;
+            }
         }
         let mut guests = Vec::new();
-        for system in peers::systems(self.bench.args, self.group) {
-            let result = self.prepare_guest(system);
+        for (number, &system) in systems.iter().enumerate() {
+            let result = self.prepare_guest(system, number + 1);
             let (session, failed) = match result {
                 Ok(session) => (session, None),
                 Err(error) => (None, Some(self.excuse(system, error)?)),
@@ -196,9 +203,9 @@ impl<'a> Run<'a> {
     }
 
     /// Starts a guest and makes its files. `None`: it is started for each turn.
-    fn prepare_guest(&self, system: System) -> anyhow::Result<Option<Session<'a>>> {
+    fn prepare_guest(&self, system: System, side: usize) -> anyhow::Result<Option<Session<'a>>> {
         let app = self.group.app;
-        let mut session = self.start_guest(system)?;
+        let mut session = self.start_guest(system, side)?;
         if self.group.place != Place::Volume {
             self.script(&mut session, GUEST_PORT, &app.files)?;
         }
@@ -219,24 +226,41 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn start_guest(&self, system: System) -> anyhow::Result<Session<'a>> {
+    /// The published port of a side.
+    fn port(&self, side: usize) -> Option<u16> {
+        self.ports.as_ref()?.get(side).copied()
+    }
+
+    /// What is `/srv` in the guest of a side.
+    fn srv(&self, side: usize) -> anyhow::Result<&Path> {
+        let own = side.checked_sub(1).and_then(|index| self.guests.get(index));
+        own.map(PathBuf::as_path).context("the host is no guest")
+    }
+
+    fn start_guest(&self, system: System, side: usize) -> anyhow::Result<Session<'a>> {
         let args = self.bench.args;
+        let mut options = args.option.clone();
+        let mut volume = None;
+        if let System::Without(guess) = system {
+            options.extend(guess.options.iter().map(ToString::to_string));
+            volume = guess.volume;
+        }
         let machine = Machine {
             kernel: args.kernel.as_deref(),
-            options: &args.option,
+            options: &options,
+            volume,
             place: self.group.place,
             vcpus: self.group.vcpus,
             memory_mib: self.group.app.memory,
-            port: self.ports.map(|[_, one, other]| match system {
-                System::Venet => other,
-                _ => one,
-            }),
+            port: self.port(side),
             venet: system == System::Venet,
             temporary: self.folder,
         };
-        let work = self.work(&self.guest);
+        let work = self.work(self.srv(side)?);
         match system {
-            System::Paravane | System::Venet => sides::guest(&work, &machine, self.bench.terms),
+            System::Paravane | System::Venet | System::Without(_) => {
+                sides::guest(&work, &machine, self.bench.terms)
+            }
             System::Peer(peer) => peers::start(peer, &work, &machine, self.bench.terms),
         }
     }
@@ -289,59 +313,73 @@ impl<'a> Run<'a> {
     /// Measures a row on one side, in each state: 0 is the host, and the others are the guests.
     fn side(&self, sides: &mut Sides<'a>, index: usize, row: &Row) -> anyhow::Result<Vec<f64>> {
         if let Some(client) = &mut sides.client {
-            let port = self.ports.and_then(|ports| ports.get(index).copied());
+            let port = self.port(index);
             let port = port.context("only a machine has a published port")?;
-            return Ok(vec![self.figure(client, false, port, row)?]);
+            return self.figures(client, HOST_SIDE, port, row);
         }
-        let states = self.states();
         let Some(guest) = index.checked_sub(1).and_then(|i| sides.guests.get_mut(i)) else {
-            return (0..states)
-                .map(|_| self.figure(&mut sides.host, false, GUEST_PORT, row))
-                .collect();
+            return self.in_each_state(&mut sides.host, HOST_SIDE, row);
         };
         if guest.failed.is_some() {
             return Ok(Vec::new());
         }
         if let Some(session) = &mut guest.session {
-            return Ok(vec![self.figure(session, true, GUEST_PORT, row)?]);
+            return self.figures(session, index, GUEST_PORT, row);
         }
-        let mut session = self.start_guest(guest.system)?;
+        let mut session = self.start_guest(guest.system, index)?;
         self.script(&mut session, GUEST_PORT, &self.group.app.start)?;
-        let figures = (0..states)
-            .map(|_| self.figure(&mut session, true, GUEST_PORT, row))
-            .collect::<anyhow::Result<_>>()?;
+        let figures = self.in_each_state(&mut session, index, row)?;
         session.end()?;
         Ok(figures)
     }
 
-    fn figure(
+    /// The figures of a row in each state of a side, one state after the other.
+    fn in_each_state(
         &self,
-        side: &mut Session<'_>,
-        is_guest: bool,
+        session: &mut Session<'_>,
+        side: usize,
+        row: &Row,
+    ) -> anyhow::Result<Vec<f64>> {
+        let mut figures = Vec::new();
+        for _ in 0..self.states() {
+            figures.extend(self.figures(session, side, GUEST_PORT, row)?);
+        }
+        Ok(figures)
+    }
+
+    /// The figures of one run of a row.
+    fn figures(
+        &self,
+        session: &mut Session<'_>,
+        side: usize,
         port: u16,
         row: &Row,
-    ) -> anyhow::Result<f64> {
-        self.script(side, port, &row.before)?;
-        self.settle(side, is_guest)?;
-        let answer = side.run(&format!("{}{}", self.variables(port), row.run))?;
-        let figure = match row.unit {
-            Some(_) => answer.line.trim().parse().ok(),
-            None => Some(answer.seconds),
+    ) -> anyhow::Result<Vec<f64>> {
+        self.script(session, port, &row.before)?;
+        self.settle(session, side)?;
+        let answer = session.run(&format!("{}{}", self.variables(port), row.run))?;
+        let figures = match row.unit {
+            Some(_) => numbers(&answer.line),
+            None => Some(vec![answer.seconds]),
         };
-        let figure = figure.filter(|figure: &f64| figure.is_finite() && *figure > 0.0);
-        figure.ok_or_else(|| side.wrong(format!("a figure was expected, not {:?}", answer.line)))
+        let count = row.figures().len();
+        let figures = figures.filter(|all| all.len() == count && all.iter().all(|one| *one > 0.0));
+        figures.ok_or_else(|| {
+            let expected = text::count(count, "figure");
+            session.wrong(format!("{expected} expected, not {:?}", answer.line))
+        })
     }
 
     /// Lets the disk come to rest: what a side has left to write must not take the other's time.
-    fn settle(&self, side: &mut Session<'_>, is_guest: bool) -> anyhow::Result<()> {
-        if is_guest {
-            side.run("sync")?;
+    fn settle(&self, session: &mut Session<'_>, side: usize) -> anyhow::Result<()> {
+        if side != HOST_SIDE {
+            session.run("sync")?;
         }
         let complain = || self.folder.display().to_string();
         let folder = File::open(self.folder).with_context(complain)?;
         syncfs(&folder).with_context(complain)?;
-        if is_guest && self.group.app.uncached {
-            forget(&self.guest)?;
+        if side != HOST_SIDE && self.group.app.uncached {
+            forget(self.srv(side)?)?;
         }
         Ok(())
     }
@@ -359,17 +397,27 @@ impl<'a> Run<'a> {
         let scale = if self.bench.args.quick { 1 } else { 10 };
         let Group { place, vcpus, .. } = self.group;
         // A server beside a machine is in the host's network, where it is for the client only.
-        let address = match self.ports {
-            Some([host, ..]) if host == port => Ipv4Addr::LOCALHOST,
-            _ => Ipv4Addr::UNSPECIFIED,
+        let address = if self.port(0) == Some(port) {
+            Ipv4Addr::LOCALHOST
+        } else {
+            Ipv4Addr::UNSPECIFIED
         };
         format!("place={place} cpus={vcpus} scale={scale} address={address} port={port}\n")
     }
 }
 
-/// Makes what a machine's `/srv` is.
-fn guest_srv(folder: &Path, place: Place) -> anyhow::Result<PathBuf> {
-    let srv = folder.join("guest");
+/// The finite numbers of which a line consists, if it does.
+fn numbers(line: &str) -> Option<Vec<f64>> {
+    let number = |word: &str| word.parse().ok().filter(|number: &f64| number.is_finite());
+    line.split_whitespace().map(number).collect()
+}
+
+/// Makes what the `/srv` of a side's machine is.
+fn guest_srv(folder: &Path, place: Place, side: usize) -> anyhow::Result<PathBuf> {
+    let srv = folder.join(match side {
+        1 => "guest".to_string(),
+        other => format!("guest-{other}"),
+    });
     let complain = || srv.display().to_string();
     match place {
         Place::Volume => make_folder(&srv)?,
@@ -412,13 +460,24 @@ fn forget(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Ports of the host that are free now.
-fn free_ports() -> anyhow::Result<[u16; 3]> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
+fn free_ports(count: usize) -> anyhow::Result<Vec<u16>> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
     // All at once, so that they are not the same.
-    let bound = [bind()?, bind()?, bind()?];
-    let mut ports = [0; 3];
-    for (port, listener) in ports.iter_mut().zip(&bound) {
-        *port = listener.local_addr()?.port();
+    let bound: Vec<_> = (0..count).map(bind).collect::<anyhow::Result<_>>()?;
+    let port = |listener: &TcpListener| Ok(listener.local_addr()?.port());
+    bound.iter().map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_figures_are_read_strictly() {
+        assert_eq!(numbers(" 1.5  2\t3e1 "), Some(vec![1.5, 2.0, 30.0]));
+        assert_eq!(numbers(""), Some(vec![]));
+        for bad in ["1 x", "inf", "1 NaN", "1,5"] {
+            assert_eq!(numbers(bad), None, "{bad}");
+        }
     }
-    Ok(ports)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Other systems that run the same root without hardware virtualization.
 
+use super::guesses::{self, Guess};
 use super::inputs::LINUX;
 use super::plan::Group;
 use super::session::{DRIVER, End, Session, Terms};
@@ -18,6 +19,8 @@ pub enum System {
     Paravane,
     /// This program, with a card of the virtual bus.
     Venet,
+    /// This program, with one of its guesses turned off.
+    Without(&'static Guess),
     /// Another one.
     Peer(Peer),
 }
@@ -28,6 +31,7 @@ impl System {
         match self {
             System::Paravane => "paravane",
             System::Venet => "venet",
+            System::Without(guess) => guess.without,
             System::Peer(Peer::Uml) => "uml",
             System::Peer(Peer::Qemu) => "qemu",
             System::Peer(Peer::Gvisor) => "gvisor",
@@ -57,9 +61,9 @@ pub fn present(wanted: &[Peer]) -> (Vec<Peer>, Vec<String>) {
     (found, missing)
 }
 
-/// The systems that measure a group. Only this program has all places. User-Mode Linux has one
-/// processor, and gVisor's trial command shares no second folder.
-pub fn systems(args: &BenchApps, group: &Group<'_>) -> Vec<System> {
+/// The systems that measure a group, this program first. Only this program has all places.
+/// User-Mode Linux has one processor, and gVisor's trial command shares no second folder.
+pub fn systems(args: &BenchApps, group: &Group<'_>) -> anyhow::Result<Vec<System>> {
     let (found, _) = present(&args.against);
     let input = group.app.input.is_some();
     let fits = |peer: &Peer| match peer {
@@ -74,8 +78,11 @@ pub fn systems(args: &BenchApps, group: &Group<'_>) -> Vec<System> {
         .map(System::Peer);
     // Only there does the card matter.
     let venet = (group.place == Place::Publish).then_some(System::Venet);
+    let guesses = guesses::chosen(&args.ablate)?.into_iter();
+    let guesses = guesses.filter(|guess| guess.matters(group.place));
     let own = [System::Paravane].into_iter().chain(venet);
-    own.chain(peers).collect()
+    let own = own.chain(guesses.map(System::Without));
+    Ok(own.chain(peers).collect())
 }
 
 /// The program of a peer, and Debian's package of it.

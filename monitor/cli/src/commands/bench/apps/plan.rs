@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is measured, in which order: the rows that share two sides are one group.
 
-use super::description::{App, Row};
+use super::description::{App, Figure, Row};
 use super::report::Failure;
 use super::views::View;
 use crate::arguments::{BenchApps, Place};
@@ -104,13 +104,15 @@ pub fn list(apps: &[App]) -> String {
             let places: Vec<String> = row.places.iter().map(Place::to_string).collect();
             let vcpus: Vec<String> = row.vcpus.iter().map(u32::to_string).collect();
             let (places, vcpus) = (places.join(", "), vcpus.join(", "));
-            let _ = writeln!(
-                out,
-                "    {}: {} ({}; {places}; vCPUs: {vcpus})",
-                row.name,
-                row.about,
-                row.unit()
-            );
+            for Figure {
+                name, about, unit, ..
+            } in row.figures()
+            {
+                let _ = writeln!(
+                    out,
+                    "    {name}: {about} ({unit}; {places}; vCPUs: {vcpus})"
+                );
+            }
         }
     }
     out

@@ -39,7 +39,9 @@ mod tests {
         let group = Group::of(&apps, "python", Place::Volume, 1);
         let mut pairs = Pairs::default();
         pairs.add(2.0, 1.0);
-        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
+        let row = group.rows[0];
+        let figure = &row.figures()[0];
+        let row = Measured::new(&group, row, figure, "", System::Paravane, &pairs);
         let bar = &bars(&[row])[0];
         assert!(
             bar.own && bar.label.ends_with("python volume, 1 vCPU"),

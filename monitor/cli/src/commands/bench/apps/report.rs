@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as a table and as JSON.
 
+use super::super::bars::Verdict;
 use super::super::stats;
 use super::super::turns::{Pairs, Table};
-use super::description::Row;
+use super::description::{Figure, Row};
 use super::peers::System;
 use super::plan::Group;
 use super::views::{self, Line, View};
@@ -30,11 +31,23 @@ pub struct Measured {
     pub low: f64,
     pub high: f64,
     pub rounds: usize,
+    /// The least speed that is promised, and whether it is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bar: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// For venet: the same with the figures over virtio-net in the place of the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_virtio_net: Option<[f64; 3]>,
+    /// For a machine without a guess: the same with those of the machine that has all. Below 1 the
+    /// guess gains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_all: Option<[f64; 3]>,
     #[serde(skip)]
     what: String,
+    /// Whether it is a row's own figure, and not a further one of the same run.
+    #[serde(skip)]
+    own: bool,
 }
 
 impl Measured {
@@ -42,38 +55,62 @@ impl Measured {
     pub fn new(
         group: &Group<'_>,
         row: &Row,
+        figure: &Figure,
         state: &str,
         system: System,
         pairs: &Pairs,
     ) -> Measured {
         let (guest, host) = pairs.medians();
-        let speeds = speeds(pairs, row.is_rate());
-        let [low, high] = stats::bootstrap(&speeds);
+        let speeds = speeds(pairs, figure.is_rate());
+        let (ratio, [low, high]) = (stats::median(&speeds), stats::bootstrap(&speeds));
+        // What other systems do is no promise.
+        let bar = row.bars.get(&group.place).copied();
+        let bar = bar.filter(|_| figure.own && system == System::Paravane);
         Measured {
-            name: format!("{}{state}", row.name),
+            name: format!("{}{state}", figure.name),
             system: system.name(),
             place: group.place,
             vcpus: group.vcpus,
             host,
             guest,
-            unit: row.unit().to_string(),
-            ratio: stats::median(&speeds),
+            unit: figure.unit.clone(),
+            ratio,
             low,
             high,
             rounds: speeds.len(),
+            bar,
+            verdict: bar.map(|bar| Verdict::of_speed(ratio, [low, high], bar, speeds.len())),
             beside_virtio_net: None,
-            what: row.about.clone(),
+            beside_all: None,
+            what: figure.about.clone(),
+            own: figure.own,
         }
     }
 
-    /// Adds the comparison with the figures over virtio-net.
-    pub fn beside(mut self, row: &Row, pairs: &Pairs) -> Measured {
-        let speeds = speeds(pairs, row.is_rate());
-        if !speeds.is_empty() {
-            let [low, high] = stats::bootstrap(&speeds);
-            self.beside_virtio_net = Some([stats::median(&speeds), low, high]);
+    /// Adds the comparison with the first system, for those that differ from it in one thing.
+    pub fn beside(mut self, system: System, figure: &Figure, pairs: &Pairs) -> Measured {
+        let speeds = speeds(pairs, figure.is_rate());
+        let [low, high] = stats::bootstrap(&speeds);
+        let compared = (!speeds.is_empty()).then(|| [stats::median(&speeds), low, high]);
+        match system {
+            System::Venet => self.beside_virtio_net = compared,
+            System::Without(_) => self.beside_all = compared,
+            System::Paravane | System::Peer(_) => {}
         }
         self
+    }
+
+    /// What it misses, in words.
+    fn missed(&self) -> Option<String> {
+        let bar = self.bar.filter(|_| self.verdict == Some(Verdict::Missed))?;
+        Some(format!(
+            "{} ({}, {}): {:.2} ({}), bar {bar}",
+            self.name,
+            self.place,
+            text::count(self.vcpus.try_into().unwrap_or_default(), "vCPU"),
+            self.ratio,
+            self.interval()
+        ))
     }
 
     /// The interval, for a table. One turn has none.
@@ -166,6 +203,11 @@ impl Report {
             missing,
         }
     }
+
+    /// What rows miss of their bars.
+    pub fn missed(&self) -> Vec<String> {
+        self.rows.iter().filter_map(Measured::missed).collect()
+    }
 }
 
 impl Table for Report {
@@ -193,13 +235,16 @@ impl Table for Report {
 }
 
 fn rows(all: &[Measured]) -> String {
-    let mut out = "| row | system | place | vCPUs | host | guest | unit | speed | 95 % | what |\n\
-        | --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | --- |\n"
+    let mut out = "| row | system | place | vCPUs | host | guest | unit | speed | 95 % | \
+        bar | met | what |\n\
+        | --- | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | --- | --- |\n"
         .to_string();
     for row in all {
+        let bar = row.bar.map(|bar| bar.to_string()).unwrap_or_default();
+        let verdict = row.verdict.map(|verdict| verdict.to_string());
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {:.2} | {} | {bar} | {} | {} |",
             row.name,
             row.system,
             row.place,
@@ -209,26 +254,36 @@ fn rows(all: &[Measured]) -> String {
             row.unit,
             row.ratio,
             row.interval(),
+            verdict.unwrap_or_default(),
             row.what
         );
     }
     for row in all {
-        if let Some([ratio, low, high]) = row.beside_virtio_net {
-            let _ = writeln!(
-                out,
-                "| {}, beside virtio-net | {} | {} | {} | | | | {ratio:.2} \
-                 | {low:.2} to {high:.2} | |",
-                row.name, row.system, row.place, row.vcpus
-            );
+        let compared = [
+            ("virtio-net", row.beside_virtio_net),
+            ("all guesses", row.beside_all),
+        ];
+        for (with, compared) in compared {
+            if let Some([ratio, low, high]) = compared {
+                let _ = writeln!(
+                    out,
+                    "| {}, beside {with} | {} | {} | {} | | | | {ratio:.2} \
+                     | {low:.2} to {high:.2} | | | |",
+                    row.name, row.system, row.place, row.vcpus
+                );
+            }
         }
     }
     for (system, place, vcpus) in sides(all) {
-        let same = |row: &&Measured| (row.system, row.place, row.vcpus) == (system, place, vcpus);
+        let same = |row: &&Measured| {
+            row.own && (row.system, row.place, row.vcpus) == (system, place, vcpus)
+        };
         let ratios: Vec<f64> = all.iter().filter(same).map(|row| row.ratio).collect();
         if ratios.len() > 1 {
             let _ = writeln!(
                 out,
-                "| mean | {system} | {place} | {vcpus} | | | | {:.2} | | geometric, of {} rows |",
+                "| mean | {system} | {place} | {vcpus} | | | | {:.2} | | | | \
+                 geometric, of {} rows |",
                 stats::geometric_mean(ratios.iter().copied()),
                 ratios.len()
             );
@@ -263,7 +318,7 @@ fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::description;
+    use super::super::{description, guesses};
     use super::*;
 
     #[test]
@@ -281,30 +336,91 @@ mod tests {
         assert_eq!(all, ["145000", "63.0", "2.50", "0.123", "0.0012"]);
     }
 
+    /// A row of `python` with these figures of guest and host.
+    fn python(group: &Group<'_>, turns: &[(f64, f64)]) -> Measured {
+        let mut pairs = Pairs::default();
+        turns
+            .iter()
+            .for_each(|&(guest, host)| pairs.add(guest, host));
+        let row = group.rows[0];
+        let figure = &row.figures()[0];
+        Measured::new(group, row, figure, "", System::Paravane, &pairs)
+    }
+
+    #[test]
+    fn a_bar_that_is_missed_is_told() {
+        let apps = description::all().unwrap();
+        let group = Group::of(&apps, "python", Place::Rootfs, 1);
+        let fast = python(&group, &[(1.0, 1.0); 6]);
+        let slow = python(&group, &[(2.0, 1.0); 6]);
+        let few = python(&group, &[(2.0, 1.0); 2]);
+        let elsewhere = Group::of(&apps, "python", Place::Disk, 1);
+        let disk = python(&elsewhere, &[(2.0, 1.0); 6]);
+        assert_eq!((disk.bar, disk.verdict), (None, None));
+        let report = |rows: &[&Measured]| {
+            Report::new(
+                rows.iter().map(|row| (*row).clone()).collect(),
+                vec![],
+                None,
+            )
+        };
+        assert!(report(&[&fast, &few, &disk]).missed().is_empty());
+        let missed = report(&[&fast, &slow]);
+        assert_eq!(
+            missed.missed(),
+            ["python (rootfs, 1 vCPU): 0.50 (0.50 to 0.50), bar 0.85"]
+        );
+        let table = missed.markdown();
+        for words in ["| 1.00 to 1.00 | 0.85 | met |", "| 0.85 | not met |"] {
+            assert!(table.contains(words), "{table}");
+        }
+        let json = serde_json::to_value(&missed).unwrap();
+        assert_eq!(json["rows"][0]["verdict"], "met");
+    }
+
+    #[test]
+    fn a_machine_without_a_guess_is_compared_with_the_one_that_has_all() {
+        let apps = description::all().unwrap();
+        let group = Group::of(&apps, "python", Place::Rootfs, 1);
+        let system = System::Without(guesses::chosen(&["populate".to_string()]).unwrap()[0]);
+        let row = group.rows[0];
+        let figure = &row.figures()[0];
+        let mut pairs = Pairs::default();
+        pairs.add(4.0, 2.0);
+        let row = Measured::new(&group, row, figure, "", system, &pairs);
+        assert_eq!(row.bar, None, "the promise is of a machine with all");
+        let row = row.beside(system, figure, &pairs);
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!(json["system"], "without populate");
+        assert_eq!(json["beside_all"], serde_json::json!([0.5, 0.5, 0.5]));
+        let table = Report::new(vec![row], vec![], None).markdown();
+        let line = "| python, beside all guesses | without populate | rootfs | 1 | | | | 0.50 ";
+        assert!(table.contains(line), "{table}");
+    }
+
     #[test]
     fn the_table_says_what_was_measured() {
         let apps = description::all().unwrap();
         let group = Group::of(&apps, "python", Place::Rootfs, 2);
-        let mut pairs = Pairs::default();
-        pairs.add(2.0, 1.5);
-        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
-        assert_eq!(row.interval(), "-");
-        pairs.add(4.0, 4.0);
-        let row = Measured::new(&group, group.rows[0], "", System::Paravane, &pairs);
+        assert_eq!(python(&group, &[(2.0, 1.5)]).interval(), "-");
+        let row = python(&group, &[(2.0, 1.5), (4.0, 4.0)]);
         let mut slow = row.clone();
         slow.ratio = row.ratio / 4.0;
         let mut alone = row.clone();
         alone.place = Place::Disk;
+        let mut further = row.clone();
+        further.own = false;
         let report = Report::new(
-            vec![row, alone, slow],
+            vec![row, alone, slow, further],
             vec![Failure::of(&group, System::Paravane, "no\nluck")],
             None,
         );
         let table = report.markdown();
-        let line = "| python | paravane | rootfs | 2 | 2.75 | 3.00 | s | 0.88 | 0.75 to 1.00 | ";
+        let line = "| python | paravane | rootfs | 2 | 2.75 | 3.00 | s | 0.88 | 0.75 to 1.00 \
+                    | 0.85 | not decided | ";
         assert!(table.contains(line), "{table}");
         let means: Vec<&str> = table.lines().filter(|l| l.starts_with("| mean ")).collect();
-        let mean = "| mean | paravane | rootfs | 2 | | | | 0.44 | | geometric, of 2 rows |";
+        let mean = "| mean | paravane | rootfs | 2 | | | | 0.44 | | | | geometric, of 2 rows |";
         assert_eq!(means, [mean]);
         assert!(
             table.ends_with("\npython (paravane, rootfs, 2 vCPUs) was not measured: no luck.\n")
@@ -317,8 +433,8 @@ mod tests {
             .map(|k| &**k)
             .collect();
         let expected = [
-            "guest", "high", "host", "low", "name", "place", "ratio", "rounds", "system", "unit",
-            "vcpus",
+            "bar", "guest", "high", "host", "low", "name", "place", "ratio", "rounds", "system",
+            "unit", "vcpus", "verdict",
         ];
         assert_eq!(keys, expected);
         assert_eq!(json["missing"][0]["why"], "no luck");

@@ -111,8 +111,10 @@ pub fn host<'a>(
 pub struct Machine<'a> {
     /// `None`: the kernel that `paravane run` finds.
     pub kernel: Option<&'a Path>,
-    /// Options of `paravane run` that the user has added.
+    /// Further options of `paravane run`.
     pub options: &'a [String],
+    /// Options of a folder of the host.
+    pub volume: Option<&'a str>,
     pub place: Place,
     pub vcpus: u32,
     pub memory_mib: u32,
@@ -165,7 +167,14 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
     }
     let mut driver = DRIVER.to_string();
     match machine.place {
-        Place::Volume => add("--volume", shared(work.srv, "/srv")?.into()),
+        Place::Volume => {
+            let options = machine.volume.map(|option| format!(":{option}"));
+            let options = options.unwrap_or_default();
+            add(
+                "--volume",
+                format!("{}{options}", shared(work.srv, "/srv")?).into(),
+            );
+        }
         Place::Disk => {
             add("--disk", work.srv.into());
             let disk = if work.root.guest.is_dir() {
@@ -226,6 +235,10 @@ mod tests {
     }
 
     fn words(place: Place, port: Option<u16>) -> String {
+        words_with(place, port, None)
+    }
+
+    fn words_with(place: Place, port: Option<u16>, volume: Option<&str>) -> String {
         let root = Root {
             folder: "/r/root".into(),
             guest: "/r/root.ext4".into(),
@@ -238,6 +251,7 @@ mod tests {
         let machine = Machine {
             kernel: None,
             options: &[],
+            volume,
             place,
             vcpus: 2,
             memory_mib: 512,
@@ -267,6 +281,8 @@ mod tests {
         assert!(disk.contains(" mount -t ext4 /dev/vdb /srv || "), "{disk}");
         let volume = words(Place::Volume, None);
         assert!(volume.starts_with(&format!("{start}--volume /w/srv:/srv --net none ")));
+        let slow = words_with(Place::Volume, None, Some("workers"));
+        assert!(slow.contains(" --volume /w/srv:/srv:workers "), "{slow}");
         let published = words(Place::Publish, Some(8080));
         assert!(
             published.starts_with(&format!("{start}--publish 8080:80 -- ")),
