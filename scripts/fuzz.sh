@@ -30,6 +30,7 @@ targets=(
 	"vbus_core paravane-vbus vbus_core"
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
 	"vbusd_attributes paravane-vbusd fuzz::vbusd_attributes"
+	"vbusd_cards paravane-vbusd card::fuzz::vbusd_cards"
 	"vsock paravane-devices fuzz::links::vsock"
 )
 

@@ -39,6 +39,16 @@ impl Crew {
         news: &Arc<News>,
         most: usize,
     ) -> anyhow::Result<Arc<Self>> {
+        let (crew, poll) = Crew::new(most)?;
+        let (theirs, news) = (Arc::clone(&crew.orders), Arc::clone(news));
+        confined::start(name, policy, files, move || {
+            Worker::new(poll, news).run(&theirs);
+        })?;
+        Ok(Arc::new(crew))
+    }
+
+    /// Without a thread, and with what that is to wait for.
+    pub(super) fn new(most: usize) -> anyhow::Result<(Self, OwnedFd)> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = eventfd(0, flags).context("eventfd")?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
@@ -46,18 +56,20 @@ impl Crew {
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(ORDERS);
         epoll::add(&poll, &bell, data, edges).context("epoll")?;
-        let orders = Arc::<Orders>::default();
-        let (theirs, news) = (Arc::clone(&orders), Arc::clone(news));
-        confined::start(name, policy, files, move || {
-            Worker::new(poll, news).run(&theirs);
-        })?;
-        Ok(Arc::new(Crew {
-            orders,
+        let crew = Crew {
+            orders: Arc::default(),
             bell,
             most,
             cards: AtomicUsize::new(0),
             given: AtomicBool::new(false),
-        }))
+        };
+        Ok((crew, poll))
+    }
+
+    /// What waits for the thread.
+    #[cfg(test)]
+    pub(super) fn orders(&self) -> &Arc<Orders> {
+        &self.orders
     }
 
     /// The number of cards that it runs at most.

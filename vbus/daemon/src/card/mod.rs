@@ -7,6 +7,8 @@
 //! The first thread never waits for that: answers do (`crate::later`).
 
 mod crew;
+#[cfg(test)]
+mod fuzz;
 mod kinds;
 mod news;
 mod orders;
@@ -84,13 +86,7 @@ impl Cards {
 
     /// The classes. While they `restore` what was configured, no tap is tried.
     pub fn classes(&self, restores: &Arc<AtomicBool>) -> [Box<dyn Class>; 2] {
-        let site = |crew: &Arc<Crew>| Site {
-            crew: Arc::clone(crew),
-            news: Arc::clone(&self.news),
-            elsewhere: self.elsewhere.clone(),
-            trials: self.trials.clone(),
-            restores: Arc::clone(restores),
-        };
+        let site = |crew| self.site(crew, restores);
         let resolver = self.resolver;
         [
             Box::new(CardClass {
@@ -104,6 +100,17 @@ impl Cards {
                 kind: Box::new(move || Box::new(User::new(resolver))),
             }),
         ]
+    }
+
+    /// What devices need whose cards are on this thread.
+    fn site(&self, crew: &Arc<Crew>, restores: &Arc<AtomicBool>) -> Site {
+        Site {
+            crew: Arc::clone(crew),
+            news: Arc::clone(&self.news),
+            elsewhere: self.elsewhere.clone(),
+            trials: self.trials.clone(),
+            restores: Arc::clone(restores),
+        }
     }
 
     /// The thread that has the cards of a class, if it is one of theirs.

@@ -65,6 +65,8 @@ pub struct Worker {
     poll: Arc<OwnedFd>,
     news: Arc<News>,
     cards: BTreeMap<ConnectionId, Running>,
+    /// Room for those of a round that have work.
+    awake: Vec<ConnectionId>,
     /// What became of the orders since the last answer.
     outcome: Outcome,
 }
@@ -99,44 +101,58 @@ impl Worker {
             poll: Arc::new(poll),
             news,
             cards: BTreeMap::new(),
+            awake: Vec::new(),
             outcome: None,
         }
     }
 
     /// Runs until nobody can give orders any more.
     pub fn run(mut self, orders: &Orders) {
+        while self.round(orders, None) {}
+    }
+
+    /// Waits until there is something to do, at most so long, and does some of it. False: all was
+    /// done, and nobody can give orders any more.
+    pub(super) fn round(&mut self, orders: &Orders, most: Option<&Timespec>) -> bool {
         let none = epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         };
         let mut buffer = [none; EVENTS];
-        let mut awake = Vec::new();
-        loop {
-            let busy = !orders.is_empty() || self.cards.values().any(|card| card.awake);
-            let now = busy.then(Timespec::default);
-            // Fails only if a signal came.
-            let count = epoll::wait(&*self.poll, &mut buffer[..], now.as_ref()).unwrap_or(0);
-            for event in buffer.iter().take(count) {
-                let token = event.data.u64();
-                let Some(card) = self.cards.get_mut(&ConnectionId(token & !KINDS)) else {
-                    continue;
-                };
-                if token & KINDS == FILE {
-                    card.made.card.woken();
-                }
-                card.awake |= token & KINDS != ORDERS;
+        let now = self.has_work(orders).then(Timespec::default);
+        // Fails only if a signal came.
+        let count = epoll::wait(&*self.poll, &mut buffer[..], now.as_ref().or(most)).unwrap_or(0);
+        for event in buffer.iter().take(count) {
+            let token = event.data.u64();
+            let Some(card) = self.cards.get_mut(&ConnectionId(token & !KINDS)) else {
+                continue;
+            };
+            if token & KINDS == FILE {
+                card.made.card.woken();
             }
-            let cards = self.cards.iter().filter(|(_, card)| card.awake);
-            awake.extend(cards.map(|(&id, _)| id));
-            let mut goes_on = self.obey(orders);
-            for id in awake.drain(..) {
-                self.turn(id);
-                goes_on &= self.obey(orders);
-            }
-            if !goes_on {
-                return;
-            }
+            card.awake |= token & KINDS != ORDERS;
         }
+        let mut awake = std::mem::take(&mut self.awake);
+        let cards = self.cards.iter().filter(|(_, card)| card.awake);
+        awake.extend(cards.map(|(&id, _)| id));
+        let mut goes_on = self.obey(orders);
+        for id in awake.drain(..) {
+            self.turn(id);
+            goes_on &= self.obey(orders);
+        }
+        self.awake = awake;
+        goes_on
+    }
+
+    /// Whether there is something to do for which nothing is to be waited.
+    pub(super) fn has_work(&self, orders: &Orders) -> bool {
+        !orders.is_empty() || self.cards.values().any(|card| card.awake)
+    }
+
+    /// The connections whose cards it has.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> impl Iterator<Item = ConnectionId> {
+        self.cards.keys().copied()
     }
 
     /// Does some of what was ordered. False: all was done, and nobody can give orders any more.
