@@ -118,7 +118,8 @@ pub fn flags(header: &[u8; HEADER]) -> u32 {
 }
 
 /// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose
-/// place flags cannot say is made here, in `space`. `None`: it is no frame for the guest.
+/// place flags cannot say is made here, in `space`, and so is one for a guest that completes none:
+/// the kernel may have queued the frame before it was told. `None`: it is no frame for the guest.
 #[must_use]
 pub fn to_guest<'a>(
     header: &[u8; HEADER],
@@ -127,7 +128,9 @@ pub fn to_guest<'a>(
     caps: u32,
 ) -> Option<(&'a [u8], u32)> {
     let header = Header::read(header);
-    let can_say = header.start <= START_MOST
+    let agreed = caps & cap::CSUM != 0;
+    let can_say = agreed
+        && header.start <= START_MOST
         && header.offset <= OFFSET_MOST
         && header.offset.is_multiple_of(2);
     // Others were not asked for, and none of these has headers so long.
@@ -138,8 +141,9 @@ pub fn to_guest<'a>(
     if header.gso_type != GSO_NONE && !long {
         return None;
     }
+    let of_agreed = |flags| if agreed { flags } else { 0 };
     if header.flags & NEEDS_CSUM == 0 || can_say {
-        return Some((frame, header.flags()));
+        return Some((frame, of_agreed(header.flags())));
     }
     let start = usize::from(header.start);
     let at = start + usize::from(header.offset);
@@ -148,7 +152,7 @@ pub fn to_guest<'a>(
     }
     space.extend_from_slice(frame);
     complete(space, start, at);
-    Some((space, VALID))
+    Some((space, of_agreed(VALID)))
 }
 
 #[cfg(test)]
@@ -202,6 +206,33 @@ mod tests {
             to_guest(&outside.bytes(), &frame, &mut space, cap::CSUM),
             None
         );
+    }
+
+    #[test]
+    fn a_checksum_that_was_not_agreed_on_is_made_here() {
+        let (mut frame, mut space) = (vec![0x11; 60], Vec::new());
+        frame[50..52].copy_from_slice(&[0, 0]);
+        let header = Header {
+            flags: NEEDS_CSUM,
+            start: 34,
+            offset: 16,
+            ..Header::default()
+        };
+        let said = CSUM | 34 << START_SHIFT | 8 << OFFSET_SHIFT;
+        let told = to_guest(&header.bytes(), &frame, &mut space, cap::CSUM);
+        assert_eq!(told, Some((&frame[..], said)));
+        assert_eq!(
+            to_guest(&VERIFIED, &frame, &mut Vec::new(), 0),
+            Some((&frame[..], 0))
+        );
+        for caps in [0, cap::CHAIN, cap::CHAIN | cap::RX_TSO4] {
+            let mut space = Vec::new();
+            let (done, flags) = to_guest(&header.bytes(), &frame, &mut space, caps).unwrap();
+            assert_eq!(flags, 0);
+            // 12 words of 0x1111, whose carry is none.
+            let sum: u16 = 12_u16.wrapping_mul(0x1111);
+            assert_eq!(done[50..52], (!sum).to_be_bytes());
+        }
     }
 
     #[test]
