@@ -9,6 +9,7 @@ use paravane_devices::OwnDevice;
 use paravane_net::link::HEADER;
 use paravane_net::{Link, Received};
 use paravane_vbus_shm::layout;
+use paravane_vbus_shm::signal::Left;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -138,6 +139,36 @@ fn a_stream_has_whole_frames_and_loses_none() {
     guest.work(left);
     let valid = u32::try_from(layout::VBUS_ETHERNET_VALID).unwrap();
     assert_eq!(guest.received(), [(frame(7), valid)]);
+}
+
+/// A guest that looks by itself is not interrupted, and one that was interrupted and is not done is
+/// not told again: it knows that there is something.
+#[test]
+fn a_stream_to_a_guest_that_is_never_done_interrupts_it_once() {
+    const FRAMES: u32 = 2000;
+    let (mut guest, host) = guest(cap::CHAIN);
+    guest.post(8, 2048);
+    let here = guest.rx.as_ref().unwrap().here;
+    guest.interrupts();
+    arrives(&mut guest, &host, [0; HEADER], &[7; 60]);
+    for (asks, expected) in [(false, 0), (true, 1)] {
+        // One frame stays there all the time.
+        assert!(!asks || here.rest() == Left::More);
+        for _ in 0..FRAMES {
+            arrives(&mut guest, &host, [0; HEADER], &[7; 60]);
+            let rx = guest.rx.as_mut().unwrap();
+            assert!(rx.north.take().unwrap().is_some());
+            rx.post(1, 2048);
+            assert!(rx.north.ready(), "its ring is empty");
+        }
+        assert_eq!(guest.interrupts().0, expected, "asks: {asks}");
+    }
+    // Once it is done, the next frame is news.
+    assert_eq!(guest.received().len(), 1);
+    here.look();
+    assert_eq!(here.rest(), Left::Nothing);
+    arrives(&mut guest, &host, [0; HEADER], &[7; 60]);
+    assert_eq!(guest.interrupts().0, 1);
 }
 
 /// A vCPU moves one frame or a few, and leaves a stream to the bridge's thread.

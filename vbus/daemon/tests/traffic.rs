@@ -8,6 +8,7 @@ use common::{Daemon, create_bus, create_device, link, name, receive, soon, spawn
 use paravane_vbus_client::bus::{ConnectionId, Event, Kind};
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Client, Error, Woken};
+use rustix::net::{RecvFlags, recv};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -240,6 +241,83 @@ fn keep_full(mut client: Client) {
             judged += 1;
         }
     }
+}
+
+/// The same the other way. A client that looks by itself is not notified, and one that was notified
+/// and is not done is not told again: it knows that there is something.
+#[test]
+fn a_client_that_is_never_done_is_notified_once() {
+    const FRAMES: u64 = 20_000;
+    let daemon = Daemon::with("venet-switch");
+    // The sender waits for the receiver's buffers, so there are frames for it all the time.
+    let request = Request::SetAttribute {
+        device: name("dev"),
+        attribute: "lossless".to_string(),
+        value: "1".to_string(),
+    };
+    daemon.control().ask(&request).unwrap();
+    let (mut sender, mut client) = (daemon.client(), daemon.client());
+    let mac = client.mac().unwrap();
+    let counted = |what| daemon.attribute("dev", what);
+    for (asks, expected) in [(false, 0), (true, 1)] {
+        // All that came before is seen.
+        while client.wait(Some(Duration::from_millis(200)), false) != Ok(Woken::Time) {
+            while client.receive(&mut [0; 8]).unwrap().is_some() {}
+        }
+        assert!(!asks || client.rest(false), "there is a frame");
+        bells(&client);
+        let before = ["rx-notified", "rx-quiet"].map(counted);
+        let (end, mut rung) = (AtomicBool::new(false), 0);
+        let after = thread::scope(|scope| {
+            let thread = scope.spawn(|| send_until(&mut sender, mac, &end));
+            if asks {
+                soon("it is not notified", || {
+                    rung += bells(&client);
+                    rung > 0
+                });
+            }
+            take(&mut client, FRAMES);
+            rung += bells(&client);
+            let after = ["rx-notified", "rx-quiet"].map(counted);
+            end.store(true, Ordering::Relaxed);
+            thread.join().unwrap();
+            after
+        });
+        let [notified, quiet] = [0, 1].map(|at| after[at] - before[at]);
+        println!("{FRAMES} frames, {notified} notifications, {quiet} were not needed");
+        assert_eq!((rung, notified), (expected, expected), "asks: {asks}");
+        assert!(quiet >= FRAMES / 2, "{quiet}");
+    }
+}
+
+/// Sends frames to this address, at most for two minutes.
+fn send_until(client: &mut Client, to: [u8; 6], end: &AtomicBool) {
+    let frame = frame(to, client.mac().unwrap(), &[7; 64]);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !end.load(Ordering::Relaxed) && Instant::now() < deadline {
+        if !client.send(&frame).unwrap() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Receives so many packets, and never asks for a notification.
+fn take(client: &mut Client, packets: u64) {
+    let end = client.statistics.received + packets;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while client.statistics.received < end {
+        assert!(Instant::now() < deadline, "the frames end");
+        if client.receive(&mut [0; 8]).unwrap().is_none() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Notifications of a client since the last call.
+fn bells(client: &Client) -> u64 {
+    let [bell, _] = client.files();
+    let rung = recv(bell, &mut [0; 4096], RecvFlags::DONTWAIT);
+    rung.map_or(0, |(count, _)| count as u64)
 }
 
 /// User and system time of vbusd.
