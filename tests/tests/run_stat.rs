@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::vbusd::Vbusd;
 use paravane_tests::worker::{COMMANDS, Worker, sum};
 use paravane_tests::{program, vm};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -255,6 +257,28 @@ fn the_log_has_levels() {
         run.code == 2 && run.stderr.starts_with("paravane: RUST_LOG=a=b=c: "),
         "{run:?}"
     );
+}
+
+/// Which notifications are rare is for vCPUs that do the work of their card. Those of processes do
+/// not, so that cannot be set, whatever the device of the bus says.
+#[test]
+fn what_no_vcpu_does_is_no_attribute() {
+    let vbusd = Vbusd::start(&["lan"]);
+    vbusd.done(&["set", "lan-switch", "kick-us=100"]);
+    let mut machine = Worker::start(None, COMMANDS, |folder| {
+        let own = folder.join("paravane");
+        fs::create_dir(&own).unwrap();
+        symlink(vbusd.folder(), own.join("vbus")).unwrap();
+        ["--hypervisor", "process", "--net", "bus:lan/lan-switch"].to_vec()
+    });
+    let attributes = device(&machine.stat(), "bus")["attributes"].clone();
+    assert_eq!(attributes, json!({ "poll-us": 30 }));
+    let run = program::finish(&mut machine.command(&["card", "one", "kick-us=1"]));
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    let why = "no card with the attribute kick-us";
+    assert!(run.stderr.contains(why), "{run:?}");
+    machine.does("true");
+    machine.end();
 }
 
 /// What a card is set up with, as it is at first and as it is told, then and later.

@@ -95,8 +95,9 @@ fn buses_and_devices_are_made_linked_shown_and_removed() {
     daemon.done(&[
         "allow", "lan", "--uid", "1000", "--uid", "1001", "--gid", "100",
     ]);
-    daemon.done(&["set", "sw", "poll-us=30"]);
+    daemon.done(&["set", "sw", "poll-us=30", "kick-us=25"]);
     assert_eq!(daemon.done(&["show", "sw", "poll-us"]), "30\n");
+    assert_eq!(daemon.done(&["show", "sw", "kick-us"]), "25\n");
     let text = daemon.done(&["ls"]);
     assert!(
         text.contains("lan") && text.contains("venet-switch"),
@@ -142,6 +143,14 @@ fn bad_input_gets_one_line() {
         ),
         (&["set", "sw", "lossless=maybe"], "0 or 1"),
         (&["set", "sw", "poll-us=1000000"], "0 to 10000"),
+        (
+            &["set", "sw", "kick-us=10001"],
+            "\"10001\" is no value of kick-us: 0 to 10000 are",
+        ),
+        (
+            &["create-device", "x", "echo", "kick-us=20"],
+            "kick-us is an attribute of networks",
+        ),
         (&["set", "sw"], "NAME=VALUE"),
         (&["show", "sx"], "there is no device sx"),
         (&["show", "sw", "speed"], "has no attribute speed"),

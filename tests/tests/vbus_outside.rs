@@ -370,7 +370,7 @@ fn what_cannot_be_of_a_tap_is_refused_in_a_line() {
     let client = host.client().unwrap();
     assert_eq!(client.mac(), Some([2, 0, 0, 0, 0, 7]));
     host.refused(&["set", "out", "tap="], "its clients must leave first");
-    host.done(&["set", "out", "poll-us=100"]);
+    host.done(&["set", "out", "poll-us=100", "kick-us=50"]);
     // Another program has it.
     host.done(&["create-device", "other", "venet-tap"]);
     host.refused(&["set", "other", "tap=vm0"], "cannot use the tap vm0");
@@ -379,6 +379,7 @@ fn what_cannot_be_of_a_tap_is_refused_in_a_line() {
     assert_eq!(host.attribute("tap"), "vm0");
     assert_eq!(host.attribute("mac"), "02:00:00:00:00:07");
     assert_eq!(host.attribute("poll-us"), "100");
+    assert_eq!(host.attribute("kick-us"), "50");
 }
 
 /// Guests and a process at the same time, each of which has a network for itself.

@@ -14,7 +14,7 @@ use crate::join::Joiner;
 use crate::place::{Place, Trouble, outcome};
 use crate::presence::Presence;
 use paravane_devices::Waker;
-use paravane_vbus::ethernet::{Frame, Unfinished, cap, flag};
+use paravane_vbus::ethernet::{Frame, Kick, Unfinished, call, cap, flag};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Content, Culprit, Device, Endpoint, Error, Outside, QueueKind,
     Round, Sent, Work,
@@ -37,6 +37,8 @@ const MTU_MAX: u16 = 9000;
 pub struct Far {
     port: Port,
     properties: Properties,
+    /// What the device says of rare notifications.
+    kick: Kick,
     place: Place<Client>,
     /// The bus takes no more frames now.
     full: bool,
@@ -88,6 +90,16 @@ fn give(port: &mut Port, frame: &Content<'_>, flags: u32) -> Result<Sent, Troubl
     }
 }
 
+/// Asks the device which notifications are rare. That of an older vbusd does not know.
+fn ask_kick(client: &mut Client) -> Result<Kick, ClientError> {
+    let answered = match client.call(call::KICK, &[]) {
+        Ok(result) => Kick::answered(&result),
+        Err(ClientError::Refused(_)) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(answered.unwrap_or(Kick::FIRST))
+}
+
 impl Far {
     /// Joins a bus of the vbusd at `socket`, and connects to a device there.
     ///
@@ -101,13 +113,14 @@ impl Far {
             count: COUNT,
             buffer: u32::try_from(BUFFER).unwrap_or(u32::MAX),
         };
-        let client = Client::connect_with(options, cap::ALL)?;
+        let mut client = Client::connect_with(options, cap::ALL)?;
         let found = &client.interface().interface;
         let Some(mac) = client.mac().filter(|_| found == TYPE) else {
             return Err(ClientError::Invalid(format!(
                 "the device {device:.40} is no network: its type is {found:.40}"
             )));
         };
+        let kick = ask_kick(&mut client)?;
         Ok(Far {
             port: Port::default(),
             properties: Properties {
@@ -116,6 +129,7 @@ impl Far {
                 mtu_max: MTU_MAX,
                 caps: cap::CHAIN | client.capabilities(),
             },
+            kick,
             place: Place::new(client),
             full: false,
             waiting: Frame::default(),
@@ -130,6 +144,11 @@ impl Far {
 
     pub(crate) fn presence(&self) -> Arc<Presence> {
         self.place.presence()
+    }
+
+    /// Which notifications are rare, as the device said when the card was made.
+    pub(crate) fn kick(&self) -> Kick {
+        self.kick
     }
 
     /// Takes what the thread that joins has found out. Another address is another card.

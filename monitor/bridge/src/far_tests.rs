@@ -7,7 +7,8 @@ use crate::model::Model;
 use crate::test_guest::{BUFFERS, Guest};
 use crate::{Bridge, Far, FarDisk};
 use paravane_devices::OwnDevice;
-use paravane_vbus::Device;
+use paravane_vbus::{Device, Kind};
+use paravane_vbus_client::protocol::{Reply, encode};
 use paravane_vbus_client::{Client, Error, Options};
 use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
 use paravane_vbus_shm::north::Buffer;
@@ -100,6 +101,38 @@ fn a_breach_of_vbusd_s_ends_its_connection_and_touches_no_guest() {
         assert!(
             buffers.iter().all(|&byte| byte == 0),
             "a buffer was written"
+        );
+    }
+}
+
+/// The administrator of the bus says which notifications are rare. An older vbusd has no such call.
+#[test]
+fn the_device_says_which_notifications_are_rare() {
+    const ASKED: u32 = 9;
+    let vbusd = HostileVbusd::start();
+    let bytes = |bytes: &[u8]| Reply::Bytes(bytes.to_vec());
+    let unknown = paravane_vbus::Error::new(Kind::NotFound, "there is no such call");
+    for (answer, expected) in [
+        (bytes(&[30, 0, 0, 0]), 30),
+        (bytes(&[0, 0, 0, 0]), 0),
+        (Reply::Error(unknown), 20),
+        // What cannot be is no answer.
+        (bytes(&[0xff; 4]), 20),
+        (bytes(&[30]), 20),
+    ] {
+        let script = Script {
+            interface: "virtual-ethernet".to_string(),
+            result: MAC.to_vec(),
+            caps: 0,
+            odd: Some((ASKED, encode(&answer).unwrap())),
+        };
+        let (far, _) = vbusd.join(script, || Far::join(&vbusd.socket, "lan", "dev"));
+        let bridge = Bridge::far(far.unwrap()).unwrap();
+        let rare = bridge.rare().unwrap();
+        assert_eq!(
+            (rare.name(), rare.get()),
+            ("kick-us", expected),
+            "{answer:?}"
         );
     }
 }

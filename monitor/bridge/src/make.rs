@@ -10,13 +10,13 @@ use crate::model::{Model, POLL_FAR};
 use crate::watch::{Change, Watch};
 use paravane_devices::Setting;
 use paravane_vbus::Error;
+use paravane_vbus::ethernet::{KICK, Kick};
 use paravane_vbus_cards::{Stack, Wire};
 use std::sync::mpsc::Receiver;
 
-/// How long after one another a card's notifications come at least, in microseconds, to be rare:
-/// at first as the original's `burstthresh`.
-fn rare() -> Setting {
-    Setting::new("kick-us", 20)
+/// How long after one another a card's notifications come at least to be rare.
+fn rare(at_first: Kick) -> Setting {
+    Setting::new(KICK, at_first.microseconds())
 }
 
 impl Bridge {
@@ -37,8 +37,9 @@ impl Bridge {
     /// # Errors
     /// None that can happen.
     pub fn far(card: Far) -> Result<Self, Error> {
+        let kick = card.kick();
         let mut bridge = Bridge::new("bus", vec![Model::Far(Box::new(card))])?;
-        bridge.rare = Some(rare());
+        bridge.rare = Some(rare(kick));
         Ok(bridge)
     }
 
@@ -73,7 +74,7 @@ impl Bridge {
         let way = card.base.way();
         let mut bridge = Bridge::new("net", vec![Model::Wire(Box::new(card))])?;
         bridge.way = Some(way);
-        bridge.rare = Some(rare());
+        bridge.rare = Some(rare(Kick::FIRST));
         Ok(bridge)
     }
 

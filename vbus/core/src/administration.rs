@@ -9,6 +9,7 @@ use crate::access::Access;
 use crate::client::{Member, MemberId};
 use crate::device::{Attribute, Class, ConnectionId, Device};
 use crate::error::{Error, Kind};
+use crate::ethernet::{KICK, TYPE, no_kick};
 use crate::events::Event;
 use crate::limits;
 use crate::name::Name;
@@ -66,6 +67,10 @@ impl DeviceEntry {
     fn set(&mut self, attribute: &str, value: &str) -> Result<(), Error> {
         if value.len() > limits::VALUE {
             return Err(Error::limit("bytes of a value", limits::VALUE));
+        }
+        let interface = self.device.interface();
+        if attribute == KICK && interface != TYPE {
+            return Err(no_kick(interface));
         }
         if attribute != POLL {
             return self.device.set(attribute, value);

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Client, name, settle, system, who};
+use paravane_vbus::ethernet::{KICK, call};
 use paravane_vbus::{Access, ConnectionId, Event, Kind, Vbus, devices, limits};
 use proptest::prelude::*;
 
@@ -69,6 +70,47 @@ fn a_device_with_a_wrong_attribute_is_not_made() {
         .set_attribute(&name("sw"), "lossless", &long)
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
+}
+
+/// Clients ask for it, so its value is known to all of them, and survives.
+#[test]
+fn what_is_rare_is_an_attribute_of_networks() {
+    let (mut vbus, sw) = (Vbus::new(devices::classes()), name("sw"));
+    vbus.create_device(&sw, "venet-switch", &[]).unwrap();
+    vbus.create_bus(&name("lan")).unwrap();
+    vbus.link(&name("lan"), &sw).unwrap();
+    let member = vbus.join(&name("lan"), who(1, 7), true).unwrap();
+    let id = vbus.open(member, 1, 1).unwrap();
+    let asked = |vbus: &mut Vbus| vbus.call(member, id, call::KICK, &[]).unwrap();
+    assert_eq!(asked(&mut vbus), 20_u32.to_le_bytes());
+    for (value, good) in [("0", true), ("10000", true), ("10001", false), ("", false)] {
+        let before = asked(&mut vbus);
+        let set = vbus.set_attribute(&sw, KICK, value);
+        assert_eq!(set.is_ok(), good, "{value}");
+        if let Err(error) = set {
+            let why = format!("{value:?} is no value of kick-us: 0 to 10000 are");
+            assert_eq!((error.kind(), error.to_string()), (Kind::Invalid, why));
+            assert_eq!(asked(&mut vbus), before);
+        }
+    }
+    let mut again = Vbus::new(devices::classes());
+    again.restore(&vbus.configuration()).unwrap();
+    let infos = again.device_infos();
+    let kept = infos[0].attributes.iter().find(|a| a.name == KICK).unwrap();
+    assert_eq!((kept.value.as_str(), kept.writable), ("10000", true));
+    // Nobody else does the work of other devices.
+    for class in ["null", "echo"] {
+        vbus.create_device(&name(class), class, &[]).unwrap();
+        let error = vbus.set_attribute(&name(class), KICK, "20").unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("kick-us is an attribute of networks"),
+            "{text}"
+        );
+        assert_eq!(error.kind(), Kind::NotFound);
+        let kick = [(KICK.to_string(), "20".to_string())];
+        assert!(vbus.create_device(&name("other"), class, &kick).is_err());
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn attribute(input: &mut Input<'_>) -> (String, String) {
         "lossless",
         "resets-broken",
         "rx-packets",
-        "",
+        "kick-us",
         "offload",
     ];
     let values = ["0", "1", "20", "-1", "10001", ""];

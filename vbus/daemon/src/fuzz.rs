@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 /// The most steps of an input.
 const STEPS: usize = 100;
 const CLASSES: [&str; 3] = ["vblk", "venet-tap", "venet-user"];
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "file",
     "engine",
     "read-only",
@@ -24,6 +24,7 @@ const NAMES: [&str; 10] = [
     "link-local",
     "poll-us",
     "connections",
+    "kick-us",
 ];
 const VALUES: [&str; 12] = [
     "",

@@ -163,7 +163,13 @@ impl Devices {
             started.with_context(|| format!("cannot start the device {name}"))?;
             let page = area.page(number);
             let counters = Arc::new(Counters::default());
-            core.devices.add(&name, device.attributes(), &counters);
+            let mut attributes = device.attributes();
+            if let Model::Own(device) = &device {
+                // Which notifications are rare matters to vCPUs that do its work. None does here.
+                let rare = device.rare();
+                attributes.retain(|one| rare.as_ref().is_none_or(|rare| one.name() != rare.name()));
+            }
+            core.devices.add(&name, attributes, &counters);
             let line = Arc::new(VcpuLine {
                 core: Arc::clone(core),
                 number,

@@ -5,11 +5,14 @@
 
 mod flow;
 mod frame;
+mod kick;
 pub mod queues;
 mod segment;
 
 pub use flow::{Flow, Flows};
 pub use frame::{Form, Frame, HEAD, Passed, Way};
+pub(crate) use kick::none as no_kick;
+pub use kick::{KICK, Kick};
 pub use segment::complete;
 
 use paravane_vbus_shm::{layout, word};
@@ -39,6 +42,9 @@ pub mod call {
     pub const MTUQUERY: u32 = word(layout::VBUS_ETHERNET_MTUQUERY);
     /// Agrees on a number of pairs of queues.
     pub const PAIRS: u32 = word(layout::VBUS_ETHERNET_PAIRS);
+    /// The attribute [`KICK`](super::KICK), in microseconds. Guests do not ask for it: only the
+    /// networks of a bus of vbusd have the call.
+    pub const KICK: u32 = 32;
 }
 
 /// Capability bits of group 0.

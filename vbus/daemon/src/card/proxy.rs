@@ -5,6 +5,7 @@ use super::crew::{Crew, Elsewhere};
 use super::kinds::{Kind, Mac};
 use super::news::{End, News};
 use super::trials::{Trial, Trials};
+use paravane_vbus::ethernet::{KICK, Kick, call};
 use paravane_vbus::{
     Attribute, Class, ConnectionId, Device, Endpoint, Error, Kind as ErrorKind, Name, QueueKind,
     Round, Work,
@@ -53,6 +54,7 @@ impl Class for CardClass {
             kind: (self.kind)(),
             mac: any_mac(),
             poll: Arc::default(),
+            kick: Kick::FIRST,
             clients: BTreeSet::new(),
             counts: Arc::default(),
         })
@@ -99,6 +101,7 @@ pub struct Proxy {
     mac: Mac,
     /// How long its cards look for work by themselves, in microseconds.
     poll: Arc<AtomicU64>,
+    kick: Kick,
     clients: BTreeSet<ConnectionId>,
     /// What all its cards have counted, also those of ended connections.
     counts: Arc<Counts>,
@@ -119,12 +122,18 @@ impl Device for Proxy {
     fn attributes(&self) -> Vec<Attribute> {
         let mut all = self.kind.attributes();
         all.push(Attribute::setting(MAC, mac_text(self.mac)));
+        all.push(self.kick.attribute());
         all.push(Attribute::figure("connections", self.clients.len() as u64));
         all.extend(self.kind.figures(&self.counts));
         all
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        if name == KICK {
+            // Clients ask for it when they connect.
+            self.kick = Kick::read(value)?;
+            return Ok(());
+        }
         if !self.clients.is_empty() {
             let text = "the device is in use: its clients must leave first";
             return Err(Error::new(ErrorKind::Busy, text));
@@ -210,6 +219,9 @@ impl Device for Proxy {
         result: &mut [u8],
     ) -> Result<usize, Error> {
         self.client(id)?;
+        if call == call::KICK {
+            return self.kick.answer(result);
+        }
         let (argument, most) = (argument.to_vec(), result.len());
         self.site.crew.order(move |worker| {
             let result = worker.call(id, call, &argument, most);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// The number of an answer.
 const ANSWER: u64 = 7;
 const MACQUERY: u32 = 2;
+const KICK: u32 = 32;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -64,6 +65,9 @@ fn no_call_waits_for_a_thread_that_stands() {
         let id = vbus.open(member, 1, 1).unwrap();
         assert_eq!(vbus.call(member, id, MACQUERY, &[]), Ok(Vec::new()));
         vbus.set_attribute(&name("dev"), "poll-us", "5").unwrap();
+        // What the first thread knows itself is known at once.
+        vbus.set_attribute(&name("dev"), "kick-us", "7").unwrap();
+        assert_eq!(vbus.call(member, id, KICK, &[]), Ok(vec![7, 0, 0, 0]));
         let infos = vbus.device_infos();
         let value = |name: &str| {
             let found = infos[0].attributes.iter().find(|a| a.name == name);

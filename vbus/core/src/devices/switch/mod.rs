@@ -16,7 +16,8 @@
 //! keep their order. The pairs of a sender take turns. One whose frame waits stops no other.
 //!
 //! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`;
-//! `PAIRS`; and `MACSET`, by which a client that comes back asks for the address that it had.
+//! `PAIRS`; `MACSET`, by which a client that comes back asks for the address that it had; and
+//! `KICK`.
 
 mod port;
 
@@ -29,7 +30,7 @@ use crate::device::{
 use crate::endpoint::{Broken, Endpoint, Sent};
 use crate::error::{Error, Kind};
 use crate::ethernet::queues::OF_PAIRS;
-use crate::ethernet::{Flow, Form, Frame, TYPE, Unfinished, Way, call, cap, more};
+use crate::ethernet::{Flow, Form, Frame, KICK, Kick, TYPE, Unfinished, Way, call, cap, more};
 use crate::limits;
 use crate::memory::MemoryContext;
 use crate::name::Name;
@@ -60,6 +61,7 @@ impl Class for SwitchClass {
             totals: Totals::default(),
             lossless: false,
             offload: true,
+            kick: Kick::FIRST,
             dropped: Dropped::default(),
             finished: Finished::default(),
         })
@@ -75,6 +77,7 @@ pub struct Switch {
     lossless: bool,
     /// Whether the switch agrees on capabilities, from now on.
     offload: bool,
+    kick: Kick,
     dropped: Dropped,
     finished: Finished,
 }
@@ -299,6 +302,7 @@ impl Device for Switch {
         for (name, value) in [("lossless", self.lossless), ("offload", self.offload)] {
             all.push(Attribute::setting(name, u8::from(value).to_string()));
         }
+        all.push(self.kick.attribute());
         let Dropped {
             no_buffer,
             unknown,
@@ -323,6 +327,7 @@ impl Device for Switch {
         match name {
             "lossless" => self.lossless = flag(name, value)?,
             "offload" => self.offload = flag(name, value)?,
+            KICK => self.kick = Kick::read(value)?,
             _ => return Err(no_attribute(name)),
         }
         Ok(())
@@ -354,11 +359,14 @@ impl Device for Switch {
         argument: &[u8],
         result: &mut [u8],
     ) -> Result<usize, Error> {
-        if call == call::MACSET {
-            return self.set_mac(id, argument);
+        match call {
+            call::MACSET => self.set_mac(id, argument),
+            call::KICK => self.kick.answer(result),
+            _ => {
+                let has = if self.offload { cap::ALL } else { 0 };
+                self.port(id)?.call(has, call, argument, result)
+            }
         }
-        let has = if self.offload { cap::ALL } else { 0 };
-        self.port(id)?.call(has, call, argument, result)
     }
 
     fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error> {
