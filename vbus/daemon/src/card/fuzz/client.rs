@@ -9,12 +9,15 @@ use paravane_vbus::ethernet::queues::{self, EVENTS, PAIRS};
 use paravane_vbus::ethernet::{call, cap, flag};
 use paravane_vbus::{ConnectionId, Error, Kind};
 use paravane_vbus_protocol::Shared;
+use paravane_vbus_shm::{layout, word};
 use rustix::net::{RecvFlags, recv};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 /// Queues of which the client has rings: two pairs, and that of events.
 pub const QUEUES: u32 = 5;
+/// The flag of a frame whose checksum was verified.
+const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
 /// The group of events, for [`call::NEGCAP`].
 const EVENT_GROUP: [u8; 4] = [1, 0, 0, 0];
 
@@ -262,7 +265,8 @@ impl Conn {
                 }
                 let has = |bits: u32| self.caps & bits == bits;
                 assert!(flags & flag::MORE == 0 || has(cap::CHAIN), "parts");
-                assert!(flags & flag::CSUM == 0 || has(cap::CSUM), "a checksum");
+                let checksum = flag::CSUM | VALID;
+                assert!(flags & checksum == 0 || has(cap::CSUM), "a checksum");
                 let long = cap::CHAIN | cap::CSUM | cap::RX_TSO4;
                 assert!(flags & flag::TSO4 == 0 || has(long), "a long segment");
                 if let (0, Some(host)) = (queue, &mut self.host) {
