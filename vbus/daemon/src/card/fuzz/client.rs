@@ -246,7 +246,7 @@ impl Conn {
     pub fn notify(&mut self) {
         let wanted = self
             .lanes
-            .iter()
+            .iter_mut()
             .fold(false, |any, lane| any | lane.inject());
         if wanted || self.hostile {
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());

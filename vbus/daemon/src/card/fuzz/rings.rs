@@ -104,6 +104,7 @@ impl Shares {
             to_north: made.to_north,
             to_south: made.to_south,
             posted: 0,
+            news: false,
             parts: Vec::new(),
             flags: 0,
         }
@@ -136,6 +137,8 @@ pub struct Lane {
     to_north: Side<'static>,
     to_south: Side<'static>,
     posted: u64,
+    /// Something was posted since the card was notified last.
+    news: bool,
     /// What has come of a frame, and its flags.
     parts: Vec<u8>,
     flags: u32,
@@ -157,7 +160,6 @@ impl Lane {
         BUFFERS + slot * BUFFER as u64
     }
 
-    /// Refused where the client has broken its own ring.
     fn put(&mut self, len: usize, flags: u32) {
         let at = self.next();
         let buffer = Buffer {
@@ -166,6 +168,12 @@ impl Lane {
             len: u32::try_from(len).unwrap(),
             flags,
         };
+        self.post_one(buffer);
+    }
+
+    /// Refused where the client has broken its own ring.
+    fn post_one(&mut self, buffer: Buffer) {
+        self.news = true;
         self.posted += u64::from(self.north.post(buffer).is_ok());
     }
 
@@ -206,13 +214,13 @@ impl Lane {
             flags: input.u32(),
         };
         if self.north.room() > 0 {
-            self.posted += u64::from(self.north.post(buffer).is_ok());
+            self.post_one(buffer);
         }
     }
 
-    /// Whether the card must be notified.
-    pub fn inject(&self) -> bool {
-        self.to_south.inject()
+    /// Whether the card must be notified of what was posted.
+    pub fn inject(&mut self) -> bool {
+        std::mem::take(&mut self.news) && self.to_south.inject()
     }
 
     /// The client sleeps. True: something has come before.
