@@ -30,7 +30,7 @@ const LAST: u64 = 0x18000;
 pub const MEMORY: usize = 0x30000;
 /// The longest frame.
 const FRAME: usize = 0x1_0010;
-const _: () = assert!(LAST as usize + FRAME <= MEMORY - CANARY);
+const _: () = assert!(LAST + FRAME as u64 <= (MEMORY - CANARY) as u64);
 
 /// A file for a client's memory: one that is good, or what a client may send instead.
 pub fn file(kind: u8) -> OwnedFd {
