@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Layers with a planted fault (`layers/faults.txt`), for tests that must fail with it.
 
-use crate::{program, source_root};
+use crate::program::{self, Run};
+use crate::source_root;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::num::NonZero;
@@ -119,4 +120,27 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
         .filter(|words| words.get(3) == Some(&test.as_str()))
         .map(|words| words[0].to_string())
         .collect())
+}
+
+/// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
+/// of the list, where it must fail.
+///
+/// # Panics
+/// When it does not so.
+#[allow(clippy::unwrap_used)] // A failed setup fails the test.
+pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> Run) {
+    let sound = run(&["--filter", test]);
+    assert_eq!(sound.code, 0, "{sound:?}");
+    assert_eq!(sound.tap_result(test), Some(true), "{sound:?}");
+    // Others whose names begin as this one's may be skipped.
+    let skipped = format!("- {test} # SKIP");
+    assert!(!sound.stdout.contains(&skipped), "{sound:?}");
+    let faults = found_by(list).unwrap();
+    assert!(!faults.is_empty());
+    for fault in faults {
+        let layer = Planted::build(&fault).unwrap();
+        let rom = layer.rom();
+        let faulty = run(&["--filter", test, "--rom", rom.to_str().unwrap()]);
+        assert_ne!(faulty.tap_result(test), Some(true), "{fault}: {faulty:?}");
+    }
 }

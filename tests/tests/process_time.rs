@@ -8,7 +8,7 @@
 
 use paravane_tests::busy::Busy;
 use paravane_tests::one_cpu::OneCpu;
-use paravane_tests::planted::{self, Planted};
+use paravane_tests::planted::with_and_without_faults;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::tree;
 use std::fs;
@@ -44,25 +44,6 @@ fn a_clock_that_is_corrected_is_followed() {
         Some(true),
         "{run:?}"
     );
-}
-
-/// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
-/// of the list, where it must fail.
-fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> Run) {
-    let sound = run(&["--filter", test]);
-    assert_eq!(sound.code, 0, "{sound:?}");
-    assert_eq!(sound.tap_result(test), Some(true), "{sound:?}");
-    // Others whose names begin as this one's may be skipped.
-    let skipped = format!("- {test} # SKIP");
-    assert!(!sound.stdout.contains(&skipped), "{sound:?}");
-    let faults = planted::found_by(list).unwrap();
-    assert!(!faults.is_empty());
-    for fault in faults {
-        let layer = Planted::build(&fault).unwrap();
-        let rom = layer.rom();
-        let faulty = run(&["--filter", test, "--rom", rom.to_str().unwrap()]);
-        assert_ne!(faulty.tap_result(test), Some(true), "{fault}: {faulty:?}");
-    }
 }
 
 /// The host steps its clock by an hour. The guest is told, and real time goes on as before.
@@ -139,6 +120,17 @@ fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
             run(&[words, &["--cpus", "2", "--append", "steal"]].concat())
         });
     }
+}
+
+/// The same of two vCPUs about which a third one asks in turn. It pays for that as for one.
+#[test]
+fn two_vcpus_that_lost_their_processors_are_preempted() {
+    let _alone = alone();
+    let test = "lock.preempted.in_turn";
+    with_and_without_faults("time_stranger_turns", test, |words| {
+        let _others = Busy::start(2);
+        run(&[words, &["--cpus", "4", "--append", "steal"]].concat())
+    });
 }
 
 /// Of two vCPUs that share a processor, one that yields passes it to the other one.

@@ -5,87 +5,227 @@
 
 #define VECTOR_MASKED	0x5d
 
+#define RUNNERS 2
+
 /* A vCPU that counts as long as it has a processor. */
-static struct {
+struct runner {
 	u64 count;
 	bool over;
 	struct space space, *load;
-} runner;
+};
+
+static struct runner runners[RUNNERS];
 
 static void count_on(void *argument)
 {
+	struct runner *runner = argument;
 	u64 count = 0;
 
-	(void)argument;
-	if (runner.load)
-		space_load(runner.load);
-	while (!atomic_load(&runner.over))
-		WRITE_ONCE(runner.count, ++count);
-	if (runner.load)
+	if (runner->load)
+		space_load(runner->load);
+	while (!atomic_load(&runner->over))
+		WRITE_ONCE(runner->count, ++count);
+	if (runner->load)
 		space_load(NULL);
 }
 
-/* What was seen of it by questions at short intervals. */
-struct seen {
-	u64 lost, missed;	/* it did not run for the documented time; and was not known to */
-	u64 ran, wrong;		/* it ran before and during the question; and was said not to */
-};
+static void runner_start(struct runner *runner, u32 vcpu, bool own_space)
+{
+	memset(runner, 0, sizeof(*runner));
+	if (own_space) {
+		space_create(&runner->space);
+		runner->load = &runner->space;
+	}
+	run_on(vcpu, count_on, runner);
+	WAIT_UNTIL(READ_ONCE(runner->count));
+}
 
-#define SAMPLE_NS	(20 * NS_PER_US)
+static void runner_end(struct runner *runner, u32 vcpu)
+{
+	atomic_store(&runner->over, true);
+	wait_for(vcpu);
+	if (runner->load)
+		space_destroy(&runner->space);
+}
+
 /* An answer that takes longer says nothing about one time. */
 #define LONG_NS		(NS_PER_MS / 2)
+/* The rate at which a vCPU counts is measured over so long. */
+#define RATE_NS		(20 * NS_PER_US)
 #define STRANGER_NS	(2 * NS_PER_S)
 /* Of a caller that asks for some time, and then does something else. */
 #define ASKING_NS	(4 * VMI_PREEMPTED_LATE_NS)
 #define PAUSE_NS	(200 * NS_PER_US)
+/* How long an answer 1 stays, for each vCPU that is asked about in turn. */
+#define STAYS_NS	(VMI_PREEMPTED_LATE_NS / 10)
 
-static struct seen look_at_runner(bool pauses)
+/* How the caller asks. */
+struct asking {
+	u32 in_turn;	/* about so many vCPUs */
+	u64 sample;	/* ns from one round to the next */
+	bool pauses;
+};
+
+/* What questions about a vCPU at short intervals tell of it. */
+struct seen {
+	u32 vcpu;
+	const struct runner *runner;
+	u64 asked, count;	/* the last question's end, and the count then */
+	u64 elsewhere;		/* time of the questions about others since then */
+	u64 stands_since, runs_since;
+	u64 settled;		/* the documented time since a pause is over then */
+	u64 rate_at, rate_count; /* begin of a measurement of its rate, and the count then */
+	u64 most;		/* its highest rate */
+	u64 lost, missed;	/* it did not run for the documented time; and was not known to */
+	u64 ran, wrong;		/* it ran before and during the question; and was said not to */
+	u64 looked;		/* end of the last question that took long and had the answer 1 */
+	u64 looks, gaps, early;	/* of those; times between two of them; that were too short */
+};
+
+static void seen_start(struct seen *seen, const struct runner *runner, u32 vcpu)
 {
-	u64 start = now(), stands_since = start, settled = start + NS_PER_MS, asked = start;
-	u64 resumed = start;
-	u64 count = READ_ONCE(runner.count), most = 1;
-	struct seen seen = { 0 };
+	u64 start = now();
 
-	while (asked - start < STRANGER_NS) {
-		u64 counted = now(), at_before = READ_ONCE(runner.count), before = now();
-		u64 after, at_after, rate;
-		int answer = vmi.lock_preempted(1);
-		bool ran, paused;
+	*seen = (struct seen){
+		.vcpu = vcpu, .runner = runner, .count = READ_ONCE(runner->count), .most = 1,
+		.asked = start, .stands_since = start, .runs_since = start,
+		.settled = start + NS_PER_MS, .rate_at = start,
+	};
+	seen->rate_count = seen->count;
+}
 
-		at_after = READ_ONCE(runner.count);
-		after = now();
-		/* Counts in 1024 ns since the end of the last question: whether it ran then. */
-		rate = (at_before - count) * 1024 / (before - asked + 1);
-		paused = before - asked > VMI_PREEMPTED_ASK_NS || after - before > LONG_NS ||
-			 before - counted > LONG_NS / 50;
-		if (before - asked >= SAMPLE_NS && !paused)
-			most = MAX(most, rate);
-		ran = rate > most * 3 / 4 && at_after != at_before;
-		if (at_before != count)
-			stands_since = before;
-		/* After a pause of this vCPU, the documented time begins anew. */
-		if (paused) {
-			settled = after + VMI_PREEMPTED_LATE_NS;
-		} else if (before > settled && at_after == at_before &&
-			   before - stands_since > VMI_PREEMPTED_LATE_NS) {
-			seen.lost++;
-			seen.missed += answer != 1;
-		} else if (before > settled && ran) {
-			seen.ran++;
-			seen.wrong += answer != 0;
+/* Counts in 1024 ns. */
+static u64 rate(u64 counts, u64 ns)
+{
+	return counts * 1024 / (ns + 1);
+}
+
+/* One question: when it began and ended, and the counts then. */
+struct question {
+	u64 before, after, at_before, at_after;
+	bool paused;
+};
+
+/* Over longer times than those between two questions, in which an interrupt would matter. */
+static void measure_rate(struct seen *seen, const struct question *q)
+{
+	u64 ns = q->before - seen->rate_at;
+
+	if (!q->paused && ns < RATE_NS)
+		return;
+	if (!q->paused)
+		seen->most = MAX(seen->most, rate(q->at_before - seen->rate_count, ns));
+	seen->rate_at = q->after;
+	seen->rate_count = q->at_after;
+}
+
+/*
+ * A look costs the caller time, which it may spend once in STAYS_NS, however many vCPUs it asks
+ * about: on each of them once in so many times STAYS_NS.
+ */
+static void count_look(struct seen *seen, const struct asking *how, const struct question *q,
+		       int answer)
+{
+	static u64 least = ~0ull;
+	u64 took = q->after - q->before, gap = q->before - seen->looked;
+
+	least = MIN(least, took);
+	if (took <= MAX(4 * NS_PER_US, 10 * least))
+		return;
+	seen->looks++;
+	if (seen->looked && answer == 1 && gap < VMI_PREEMPTED_LATE_NS) {
+		seen->gaps++;
+		seen->early += gap < how->in_turn * STAYS_NS * 9 / 10;
+	}
+	seen->looked = answer == 1 && took < LONG_NS ? q->after : 0;
+}
+
+/* Asks once. Returns how long the question took. */
+static u64 ask_about(struct seen *seen, const struct asking *how)
+{
+	u64 counted = now(), since;
+	struct question q;
+	int answer;
+	bool moved;
+
+	q.at_before = READ_ONCE(seen->runner->count);
+	q.before = now();
+	answer = vmi.lock_preempted(seen->vcpu);
+	q.at_after = READ_ONCE(seen->runner->count);
+	q.after = now();
+	moved = q.at_after != q.at_before;
+	since = q.before - seen->asked;
+	/* The caller does nothing else in the time of its questions. */
+	q.paused = since - MIN(since, seen->elsewhere) > VMI_PREEMPTED_ASK_NS ||
+		   q.after - q.before > LONG_NS || q.before - counted > LONG_NS / 50;
+	measure_rate(seen, &q);
+	if (rate(q.at_before - seen->count, since) <= seen->most * 3 / 4)
+		seen->runs_since = q.before;
+	if (q.at_before != seen->count)
+		seen->stands_since = q.before;
+	/* After a pause of this vCPU, the documented time begins anew. */
+	if (q.paused) {
+		seen->settled = q.after + VMI_PREEMPTED_LATE_NS;
+		seen->looked = 0;
+	} else if (q.before > seen->settled && !moved &&
+		   q.before - seen->stands_since > VMI_PREEMPTED_LATE_NS) {
+		seen->lost++;
+		seen->missed += answer != 1;
+	} else if (q.before > seen->settled && moved &&
+		   q.before - seen->runs_since > how->in_turn * STAYS_NS) {
+		seen->ran++;
+		seen->wrong += answer != 0;
+	}
+	if (moved)
+		seen->stands_since = q.after;
+	count_look(seen, how, &q, answer);
+	seen->count = q.at_after;
+	seen->asked = q.after;
+	seen->elsewhere = 0;
+	return q.after - q.before;
+}
+
+/* Asks about each in turn, again and again. */
+static void look_at(struct seen *seen, const struct asking *how)
+{
+	u64 start = now(), resumed = start, at = start;
+	u32 i, n;
+
+	while (at - start < STRANGER_NS) {
+		for (i = 0; i < how->in_turn; i++) {
+			u64 took = ask_about(&seen[i], how);
+
+			for (n = 0; n < how->in_turn; n++)
+				if (n != i)
+					seen[n].elsewhere += took;
 		}
-		if (at_after != at_before)
-			stands_since = after;
-		count = at_after;
-		asked = after;
-		if (pauses && asked - resumed > ASKING_NS) {
+		at = now();
+		if (how->pauses && at - resumed > ASKING_NS) {
 			delay_ns(PAUSE_NS);
 			resumed = now();
 		}
-		while (now() - asked < SAMPLE_NS)
+		while (now() - at < how->sample)
 			pause();
 	}
-	return seen;
+}
+
+static void check_seen(const struct seen *seen)
+{
+	print("# vCPU %u lost its processor: %llu times, not known %llu; ", seen->vcpu, seen->lost,
+	      seen->missed);
+	print("ran: %llu times, wrong %llu\n", seen->ran, seen->wrong);
+	CHECK_OP(seen->lost, >, 100);
+	CHECK_OP(seen->ran, >, 100);
+	CHECK_OP(seen->missed * 20, <=, seen->lost);
+	CHECK_OP(seen->wrong * 100, <=, seen->ran);
+}
+
+static void need_strangers(void)
+{
+	char word[8];
+
+	if (!option("steal", word, sizeof(word)))
+		test_skip("needs steal on the command line, on a busy host");
 }
 
 enum where { SAME_SPACE, OTHER_SPACE, OTHER_SPACE_PAUSES };
@@ -96,29 +236,17 @@ enum where { SAME_SPACE, OTHER_SPACE, OTHER_SPACE_PAUSES };
  */
 static void preempted_by_stranger(u64 where)
 {
+	const struct asking how = {
+		.in_turn = 1, .sample = 20 * NS_PER_US, .pauses = where == OTHER_SPACE_PAUSES,
+	};
 	struct seen seen;
-	char word[8];
 
-	if (!option("steal", word, sizeof(word)))
-		test_skip("needs steal on the command line, on a busy host");
-	memset(&runner, 0, sizeof(runner));
-	if (where != SAME_SPACE) {
-		space_create(&runner.space);
-		runner.load = &runner.space;
-	}
-	run_on(1, count_on, NULL);
-	WAIT_UNTIL(READ_ONCE(runner.count));
-	seen = look_at_runner(where == OTHER_SPACE_PAUSES);
-	atomic_store(&runner.over, true);
-	wait_for(1);
-	if (runner.load)
-		space_destroy(&runner.space);
-	print("# lost its processor: %llu times, not known %llu; ran: %llu times, wrong %llu\n",
-	      seen.lost, seen.missed, seen.ran, seen.wrong);
-	CHECK_OP(seen.lost, >, 100);
-	CHECK_OP(seen.ran, >, 100);
-	CHECK_OP(seen.missed * 20, <=, seen.lost);
-	CHECK_OP(seen.wrong * 100, <=, seen.ran);
+	need_strangers();
+	runner_start(&runners[0], 1, where != SAME_SPACE);
+	seen_start(&seen, &runners[0], 1);
+	look_at(&seen, &how);
+	runner_end(&runners[0], 1);
+	check_seen(&seen);
 }
 
 TEST_OF(preempted_stranger, "lock.preempted.stranger", preempted_by_stranger, SAME_SPACE, 2, 0,
@@ -127,6 +255,39 @@ TEST_OF(preempted_elsewhere, "lock.preempted.other_space", preempted_by_stranger
 	OTHER_SPACE, 2, 0, LOCK_PREEMPTED);
 TEST_OF(preempted_pauses, "lock.preempted.after_pauses", preempted_by_stranger,
 	OTHER_SPACE_PAUSES, 2, 0, LOCK_PREEMPTED);
+
+/*
+ * The same of two vCPUs, each in a space of its own, about which the caller asks in turn, and
+ * which together cost it no more looks than one. vCPU 2 does nothing: where the host has two
+ * processors, it is on the caller's.
+ */
+TEST(preempted_in_turn, "lock.preempted.in_turn", 4, 0, LOCK_PREEMPTED)
+{
+	static const u32 vcpus[RUNNERS] = { 1, 3 };
+	const struct asking how = { .in_turn = RUNNERS, .sample = 3 * NS_PER_US };
+	struct seen seen[RUNNERS];
+	u64 gaps = 0, early = 0;
+	u32 i;
+
+	need_strangers();
+	for (i = 0; i < RUNNERS; i++)
+		runner_start(&runners[i], vcpus[i], true);
+	for (i = 0; i < RUNNERS; i++)
+		seen_start(&seen[i], &runners[i], vcpus[i]);
+	look_at(seen, &how);
+	for (i = 0; i < RUNNERS; i++)
+		runner_end(&runners[i], vcpus[i]);
+	for (i = 0; i < RUNNERS; i++) {
+		print("# vCPU %u: %llu looks, %llu of them soon after one, %llu too soon\n",
+		      seen[i].vcpu, seen[i].looks, seen[i].gaps, seen[i].early);
+		gaps += seen[i].gaps;
+		early += seen[i].early;
+	}
+	for (i = 0; i < RUNNERS; i++)
+		check_seen(&seen[i]);
+	/* There are none where a look costs nothing. */
+	CHECK_OP(early * 10, <=, gaps);
+}
 
 #define SHORT_WAITS	500
 #define SHORT_WAIT_NS	(10 * NS_PER_US)
@@ -159,18 +320,12 @@ TEST(preempted_short, "lock.preempted.short_waits", 2, 0, LOCK_PREEMPTED)
 	u64 least = ~0ull, dear = 0;
 	u32 i;
 
-	memset(&runner, 0, sizeof(runner));
-	space_create(&runner.space);
-	runner.load = &runner.space;
-	run_on(1, count_on, NULL);
-	WAIT_UNTIL(READ_ONCE(runner.count));
+	runner_start(&runners[0], 1, true);
 	for (i = 0; i < SHORT_WAITS; i++) {
 		longest[i] = wait_shortly(&least);
 		delay_ns(BETWEEN_WAITS_NS);
 	}
-	atomic_store(&runner.over, true);
-	wait_for(1);
-	space_destroy(&runner.space);
+	runner_end(&runners[0], 1);
 	for (i = 0; i < SHORT_WAITS; i++)
 		dear += longest[i] > MAX(4 * NS_PER_US, 10 * least);
 	print("# the shortest question took %llu ns; %llu of %u waits had a dear one\n", least,
@@ -189,35 +344,17 @@ TEST(yield_passes, "lock.yield.shared_processor", 2, 0, LOCK_YIELD)
 
 	if (!option("shared", word, sizeof(word)))
 		test_skip("needs shared on the command line, and one processor");
-	memset(&runner, 0, sizeof(runner));
-	run_on(1, count_on, NULL);
-	WAIT_UNTIL(READ_ONCE(runner.count));
+	runner_start(&runners[0], 1, false);
 	start = now();
 	while (now() - start < NS_PER_S) {
-		count = READ_ONCE(runner.count);
+		count = READ_ONCE(runners[0].count);
 		CHECK_RESULT(vmi.lock_yield(1), 0);
-		moves += READ_ONCE(runner.count) != count;
+		moves += READ_ONCE(runners[0].count) != count;
 		yields++;
 	}
-	atomic_store(&runner.over, true);
-	wait_for(1);
+	runner_end(&runners[0], 1);
 	print("# %llu yields, the other vCPU ran after %llu\n", yields, moves);
 	CHECK_OP(moves * 4, >, yields);
-}
-
-/* Another vCPU on that processor, for which nobody waits. */
-static struct {
-	u64 count;
-	bool over;
-} third;
-
-static void count_beside(void *argument)
-{
-	u64 count = 0;
-
-	(void)argument;
-	while (!atomic_load(&third.over))
-		WRITE_ONCE(third.count, ++count);
 }
 
 static void masked(struct regs *regs)
@@ -237,26 +374,22 @@ TEST(yield_named, "lock.yield.third_runs", 3, 0, LOCK_YIELD)
 
 	if (!option("shared", word, sizeof(word)))
 		test_skip("needs shared on the command line, and one processor");
-	memset(&runner, 0, sizeof(runner));
-	memset(&third, 0, sizeof(third));
-	run_on(1, count_on, NULL);
-	run_on(2, count_beside, NULL);
-	WAIT_UNTIL(READ_ONCE(runner.count) && READ_ONCE(third.count));
+	runner_start(&runners[0], 1, false);
+	/* Nobody waits for the other one. */
+	runner_start(&runners[1], 2, false);
 	set_irq_handler(VECTOR_MASKED, masked);
 	CHECK_RESULT(send_ipi(0, VECTOR_MASKED), 0);
 	start = now();
 	while (now() - start < 2 * NS_PER_S) {
-		u64 count = READ_ONCE(runner.count), at = now();
+		u64 count = READ_ONCE(runners[0].count), at = now();
 
 		CHECK_RESULT(vmi.lock_yield(1), 0);
-		moves += READ_ONCE(runner.count) != count;
+		moves += READ_ONCE(runners[0].count) != count;
 		longest = MAX(longest, now() - at);
 		yields++;
 	}
-	atomic_store(&runner.over, true);
-	atomic_store(&third.over, true);
-	wait_for(1);
-	wait_for(2);
+	runner_end(&runners[0], 1);
+	runner_end(&runners[1], 2);
 	print("# %llu yields, the named vCPU ran after %llu; the longest took %llu us\n", yields,
 	      moves, longest / NS_PER_US);
 	/* The share that docs/locks.md states. */

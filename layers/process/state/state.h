@@ -35,6 +35,15 @@ struct alarm {
 	u64 period;
 };
 
+/* How many vCPUs one vCPU asks about in turn and learns of each (vcpu/look.c). */
+#define ASKED_MOST 4
+
+/* One of them. */
+struct asked {
+	u32 vcpu;
+	u64 since, last;	/* TSC of the first question without a pause, and of the last */
+};
+
 enum resume_kind {
 	RESUME_CALL,		/* return from a call: callee-saved registers, result 0 */
 	RESUME_FULL,		/* all registers of struct vmi_ap_state */
@@ -104,9 +113,7 @@ struct vcpu {
 	/* vcpu/look.c: the question that this vCPU's thread elsewhere answers, and the answer */
 	u32 look_vcpu, look_question;
 	u32 look_answer;			/* question << 2 | enum look_answer; futex */
-	/* whom this vCPU asks about, TSC of the first question without a pause and of the last */
-	u32 asked;
-	u64 asked_since, asked_last;
+	struct asked asked[ASKED_MOST];
 	u64 looked;				/* TSC of the last answer about this vCPU; any */
 
 	/* what other vCPUs read without a call; the state is written by whoever changes it */

@@ -10,7 +10,8 @@
  *
  * Each vCPU has a thread in each process. Where the other vCPU is in another process, the caller's
  * parked thread there takes the readings, while the caller sleeps: two thread switches, as for a
- * hand-over. That is worth while only for a caller that keeps asking.
+ * hand-over. That is worth while only for a caller that keeps asking. It may ask about a few others
+ * in turn, as one does that waits for several CPUs.
  */
 #include "vcpu/look.h"
 #include "common/faults.h"
@@ -37,6 +38,11 @@
  */
 #define PATIENCE (FAULT(PREEMPTED_PATIENT) ? 1000000 : VMI_PREEMPTED_LATE_NS / 5)
 #define PAUSE (VMI_PREEMPTED_ASK_NS + 5000)
+/*
+ * How many vCPUs a caller asks about in turn. Of more, the first few count until it no longer asks
+ * about one of them: if the others took their places, it would never have asked for long enough.
+ */
+#define IN_TURN (FAULT(PREEMPTED_ONE_SLOT) ? 1 : ASKED_MOST)
 /* Between the two readings, ns. */
 #define BETWEEN 1000
 /* The longest wait for the other thread, which needs this vCPU's processor, ns. */
@@ -134,10 +140,52 @@ bool look_same_cpu(const struct vcpu *me, const struct vcpu *v)
 	return cpu != 0xffffffff && cpu == READ_ONCE(shared->s.vcpu_cpu[me->number]);
 }
 
+/* Notes a question about a vCPU. NULL: the caller asks about too many others. */
+static struct asked *asked_about(struct vcpu *me, u32 vcpu, u64 now)
+{
+	struct asked *a, *end = me->asked + IN_TURN;
+
+	for (a = me->asked; a < end; a++)
+		if (a->vcpu == vcpu)
+			break;
+	if (a == end) {
+		for (a = me->asked; a < end; a++)
+			if (age(now, a->last) > PAUSE)
+				break;
+		if (a == end)
+			return NULL;
+		a->vcpu = vcpu;
+		a->since = now;
+	} else if (age(now, a->last) > PAUSE && !FAULT(PREEMPTED_IMPATIENT)) {
+		a->since = now;
+	}
+	a->last = now;
+	return a;
+}
+
+/*
+ * How long an answer from another process is good at least to a caller that asks about N vCPUs in
+ * turn, ns: N times GOOD_LOST. So all of them together cost it one look in GOOD_LOST at most, which
+ * is what a single one without a processor costs. With VMI_PREEMPTED_ASK_NS until the next question
+ * and the looks for the others, an answer still is not older than VMI_PREEMPTED_LATE_NS.
+ */
+static u64 good_in_turn(const struct vcpu *me, u64 now)
+{
+	u32 i, count = 0;
+
+	if (FAULT(PREEMPTED_TURNS_DEAR))
+		return GOOD_LOST;
+	for (i = 0; i < IN_TURN; i++)
+		count += age(now, me->asked[i].last) <= PAUSE;
+	return count * GOOD_LOST;
+}
+_Static_assert(ASKED_MOST * GOOD_LOST + VMI_PREEMPTED_ASK_NS < VMI_PREEMPTED_LATE_NS, "GOOD_LOST");
+
 bool look_preempted(struct vcpu *me, struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), woken = READ_ONCE(v->woken), since;
-	u32 state = READ_ONCE(v->s.state);
+	u64 now = rdtsc_rough(), woken = READ_ONCE(v->woken), since, took;
+	u32 state = READ_ONCE(v->s.state), i;
+	struct asked *asked;
 	enum look_answer answer;
 
 	if (v == me || state == PHV_VCPU_OFF)
@@ -149,25 +197,23 @@ bool look_preempted(struct vcpu *me, struct vcpu *v)
 		return true;
 	if (FAULT(PREEMPTED_BY_US_ONLY))
 		return false;
-	if (me->asked != v->number ||
-	    (age(now, me->asked_last) > PAUSE && !FAULT(PREEMPTED_IMPATIENT))) {
-		me->asked = v->number;
-		me->asked_since = now;
-	}
-	me->asked_last = now;
+	asked = asked_about(me, v->number, now);
 	since = age(now, READ_ONCE(v->looked));
 	if (since < (v->run.preempted ? GOOD_LOST : GOOD_RUNS))
 		return v->run.preempted;
 	if (READ_ONCE(v->s.proc) == self.index)
 		answer = sample(v);
-	else if (age(now, me->asked_since) < PATIENCE)
+	else if (!asked || age(now, asked->since) < PATIENCE)
 		return v->run.preempted && since < VMI_PREEMPTED_LATE_NS;
+	else if (since < good_in_turn(me, now))
+		return v->run.preempted;
 	else
 		answer = FAULT(PREEMPTED_HERE_ONLY) ? LOOK_UNKNOWN : ask(me, v);
-	now = rdtsc_rough();
-	/* The question is no pause. */
-	me->asked_last = now;
+	took = rdtsc_rough() - now;
+	/* The question is no pause, about the others neither. */
+	for (i = 0; i < IN_TURN; i++)
+		me->asked[i].last += took;
 	WRITE_ONCE(v->run.preempted, answer == LOOK_LOST);
-	WRITE_ONCE(v->looked, now);
+	WRITE_ONCE(v->looked, now + took);
 	return answer == LOOK_LOST;
 }
