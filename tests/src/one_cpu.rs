@@ -1,15 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One CPU of the host for all that a test starts.
+//! One CPU of the host, or a few, for all that a test starts.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Limits this thread, and what it starts, to one of its CPUs until the value is dropped. What was
+/// Limits this thread, and what it starts, to some of its CPUs until the value is dropped. What was
 /// started stays there.
 #[derive(Debug)]
-pub struct OneCpu {
+pub struct Cpus {
     before: CpuSet,
+}
+
+impl Cpus {
+    /// Those of its CPUs with these numbers, from 0. After the last comes the first.
+    ///
+    /// # Panics
+    /// When the host refuses it.
+    #[must_use]
+    pub fn take(numbers: &[usize]) -> Self {
+        let before = sched_getaffinity(None).unwrap();
+        let own: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| before.is_set(cpu))
+            .collect();
+        let mut some = CpuSet::new();
+        for number in numbers {
+            some.set(own[number % own.len()]);
+        }
+        sched_setaffinity(None, &some).unwrap();
+        Cpus { before }
+    }
+
+    /// The first two of its CPUs.
+    ///
+    /// # Panics
+    /// When there is one, or the host refuses it.
+    #[must_use]
+    pub fn take_two() -> Self {
+        let two = Cpus::take(&[0, 1]);
+        let now = sched_getaffinity(None).unwrap();
+        assert_eq!(now.count(), 2, "the host has one processor");
+        two
+    }
+}
+
+impl Drop for Cpus {
+    fn drop(&mut self) {
+        // It was allowed before.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// The same with one CPU.
+#[derive(Debug)]
+pub struct OneCpu {
+    _cpus: Cpus,
 }
 
 impl OneCpu {
@@ -28,18 +73,8 @@ impl OneCpu {
     /// When the host refuses it.
     #[must_use]
     pub fn take_nth(number: usize) -> Self {
-        let before = sched_getaffinity(None).unwrap();
-        let own = || (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
-        let mut one = CpuSet::new();
-        one.set(own().nth(number % own().count()).unwrap());
-        sched_setaffinity(None, &one).unwrap();
-        OneCpu { before }
-    }
-}
-
-impl Drop for OneCpu {
-    fn drop(&mut self) {
-        // It was allowed before.
-        let _ = sched_setaffinity(None, &self.before);
+        OneCpu {
+            _cpus: Cpus::take(&[number]),
+        }
     }
 }

@@ -5,9 +5,9 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::one_cpu::Cpus;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{cpu_times, tree, vm};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,16 +16,6 @@ use std::time::Duration;
 static ALONE: Mutex<()> = Mutex::new(());
 /// Tries on a host that may be busy.
 const TRIES: usize = 4;
-
-/// Limits this thread, which the test ends with, and what it starts to two processors.
-fn take_two_cpus() {
-    let before = sched_getaffinity(None).unwrap();
-    let mut two = CpuSet::new();
-    let own = (0..CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu));
-    own.take(2).for_each(|cpu| two.set(cpu));
-    assert_eq!(two.count(), 2, "the host has one processor");
-    sched_setaffinity(None, &two).unwrap();
-}
 
 /// A machine with two busy vCPUs.
 fn busy() -> Ends {
@@ -63,7 +53,7 @@ fn share() -> f64 {
 #[test]
 fn machines_share_processors_fairly() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    take_two_cpus();
+    let _two = Cpus::take_two();
     let fair = (0..TRIES).any(|_| (45.0..=55.0).contains(&share()));
     assert!(fair, "in none of {TRIES} tries");
 }
@@ -73,7 +63,7 @@ fn machines_share_processors_fairly() {
 #[test]
 fn vcpus_share_processors_fairly() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    take_two_cpus();
+    let _two = Cpus::take_two();
     let times = cpu_times::program("times");
     let fair = (0..TRIES).any(|_| {
         let mut machine = vm::command(["--cpus", "4", "--volume", &times.volume]);
