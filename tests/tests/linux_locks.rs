@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::one_cpu::OneCpu;
+use paravane_tests::busy::Busy;
+use paravane_tests::one_cpu::{Cpus, OneCpu};
 use paravane_tests::planted::Planted;
 use paravane_tests::program::Ends;
 use paravane_tests::worker::{Worker, sum};
@@ -27,11 +28,11 @@ fn compile(program: &str, folder: &Path) {
 /// Runs a script in a machine with the program that contends for a lock, and the one that makes
 /// interrupts. Returns what it printed.
 fn run(cpus: &str, append: &str, script: &str) -> String {
-    run_in(None, cpus, append, script)
+    run_in(None, &["--cpus", cpus], append, script)
 }
 
 /// The same with a layer in place of the program's own.
-fn run_in(layer: Option<&Planted>, cpus: &str, append: &str, script: &str) -> String {
+fn run_in(layer: Option<&Planted>, options: &[&str], append: &str, script: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     compile("contend", folder.path());
     compile("interrupts", folder.path());
@@ -44,7 +45,8 @@ fn run_in(layer: Option<&Planted>, cpus: &str, append: &str, script: &str) -> St
             command
         }
     };
-    command.args(["--cpus", cpus, "--volume", &volume, "--append", append]);
+    command.args(options);
+    command.args(["--volume", &volume, "--append", append]);
     let script = format!("mount -t debugfs none /sys/kernel/debug; L={LOCKS}; {script}");
     let run = program::finish(command.args(["--", "sh", "-c", &script]));
     assert_eq!(run.code, 0, "{run:?}");
@@ -152,7 +154,7 @@ fn a_sender_of_interrupts_yields_to_a_preempted_target() {
     const SCRIPT: &str = "echo 0 >$L; /x/interrupts 3 2000; cat $L";
     let _one = OneCpu::take();
     let yields = |layer: Option<&Planted>, append| {
-        let text = run_in(layer, "4", append, SCRIPT);
+        let text = run_in(layer, &["--cpus", "4"], append, SCRIPT);
         println!("{append}: {text}");
         figures(&text)["ipi_yields"]
     };
@@ -168,7 +170,7 @@ fn a_wait_for_an_answer_yields_to_a_preempted_target() {
     const SCRIPT: &str = "echo 0 >$L; /x/interrupts 1 2000 >/dev/null; cat $L";
     let _one = OneCpu::take();
     let yields = |layer: Option<&Planted>, append| {
-        let text = run_in(layer, "2", append, SCRIPT);
+        let text = run_in(layer, &["--cpus", "2"], append, SCRIPT);
         println!("{append}: {text}");
         figures(&text)["csd_yields"]
     };
@@ -184,7 +186,7 @@ fn a_wait_behind_a_preempted_vcpu_begins_early() {
         cat $L";
     let _one = OneCpu::take();
     let counts = |layer: Option<&Planted>| {
-        let text = run_in(layer, "4", "", SCRIPT);
+        let text = run_in(layer, &["--cpus", "4"], "", SCRIPT);
         println!("{text}");
         let figures = figures(&text);
         (figures["waits"], figures["waits_early"])
@@ -192,6 +194,73 @@ fn a_wait_behind_a_preempted_vcpu_begins_early() {
     let (waits, early) = counts(None);
     assert!(early > 0 && early <= waits, "{early} of {waits}");
     assert_eq!(counts(Some(&never_preempted())).1, 0);
+}
+
+/// Programs of the host that burn one processor each, of those with these numbers.
+fn strangers(processors: &[usize]) -> Vec<Busy> {
+    let start = |&number: &usize| {
+        let _one = OneCpu::take_nth(number);
+        Busy::start(1)
+    };
+    processors.iter().map(start).collect()
+}
+
+/// What a machine of two vCPUs on two processors counts while a script runs: the statistics of its
+/// locks, and calls of section lock.
+fn counts(layer: Option<&Planted>, append: &str, script: &str) -> BTreeMap<String, u64> {
+    let script = format!(
+        "S=/sys/kernel/debug/vmi/stats; [ -e $L ] && echo 0 >$L; echo 0 >$S; {script}; \
+         sed -n 's/^\\(lock[.][a-z_]*\\) \\([0-9]*\\) .*/\\1 \\2/p' $S; [ ! -e $L ] || cat $L"
+    );
+    let text = run_in(layer, &["--stats", "--cpus", "2"], append, &script);
+    println!("{append}: {text}");
+    figures(&text)
+}
+
+/// A layer that does not know when another program has a vCPU's processor, unless that vCPU was
+/// halted just before.
+fn blind_to_strangers() -> Planted {
+    Planted::of("process-stats", "PREEMPTED_BY_US_ONLY").unwrap()
+}
+
+/// The holder of a lock loses its processor to another program of the host. The one that waits for
+/// the lock learns that, and rests.
+#[test]
+fn a_waiter_gives_way_to_a_holder_that_lost_its_processor_to_a_stranger() {
+    const SCRIPT: &str = "for i in 1 2 3 4 5 6; do /x/contend 2 500 >/dev/null; done";
+    let _two = Cpus::take_two();
+    let _stranger = strangers(&[1]);
+    // Those while it waits for a lock.
+    let yields = |figures: &BTreeMap<String, u64>| {
+        let of = |name: &str| figures.get(name).copied().unwrap_or(0);
+        of("lock.yield") - of("ipi_yields") - of("csd_yields")
+    };
+    let sound = counts(None, "", SCRIPT);
+    assert!(yields(&sound) > 10, "{sound:?}");
+    assert!(sound["waits"] >= yields(&sound), "{sound:?}");
+    assert!(sound["time_blocked_ns"] > 0, "{sound:?}");
+    let blind = counts(Some(&blind_to_strangers()), "", SCRIPT);
+    assert!(yields(&blind) * 5 < yields(&sound), "{blind:?} {sound:?}");
+    let spinning = counts(None, "vmi.pv_locks=0", SCRIPT);
+    assert_eq!((yields(&spinning), spinning["waits"]), (0, 0));
+    let none = counts(None, "nopvspin", SCRIPT);
+    assert!(!none.contains_key("lock.yield") && !none.contains_key("waits"));
+}
+
+/// The same of a CPU that waits for the answer of one that it has interrupted. Each has a stranger
+/// on its processor, since either may be the sender.
+#[test]
+fn a_sender_gives_way_to_a_target_that_lost_its_processor_to_a_stranger() {
+    const SCRIPT: &str = "/x/interrupts 1 3000 >/dev/null";
+    let _two = Cpus::take_two();
+    let _strangers = strangers(&[0, 1]);
+    let yields =
+        |layer: Option<&Planted>, append: &str| counts(layer, append, SCRIPT)["csd_yields"];
+    let sound = yields(None, "");
+    assert!(sound > 10, "{sound}");
+    let blind = yields(Some(&blind_to_strangers()), "");
+    assert!(blind * 5 < sound, "{blind} {sound}");
+    assert_eq!(yields(None, "vmi.pv_locks=0"), 0);
 }
 
 /// What has no such locks has no statistics of them: `nopvspin`, and a single vCPU.
