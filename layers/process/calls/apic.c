@@ -4,8 +4,10 @@
 #include "common/faults.h"
 #include "crossing/crossing.h"
 #include "host/call.h"
+#include "host/clock.h"
 #include "host/lock.h"
 #include "host/step.h"
+#include "state/cpu.h"
 #include "state/state.h"
 #include "vcpu/irq.h"
 #include "vcpu/percpu.h"
@@ -157,6 +159,12 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 		irq_refresh(from);
 	} else {
 		from->s.kicks_sent++;
+		if (FAULT(IPI_TAIL_LATE) && from->s.kicks_sent % 32 == 0) {
+			u64 end = now_ns() + 3000000;
+
+			while (now_ns() < end)
+				cpu_relax();
+		}
 		vcpu_kick(to);
 	}
 }
