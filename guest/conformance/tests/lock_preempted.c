@@ -217,7 +217,8 @@ static void check_seen(const struct seen *seen)
 	CHECK_OP(seen->lost, >, 100);
 	CHECK_OP(seen->ran, >, 100);
 	CHECK_OP(seen->missed * 20, <=, seen->lost);
-	CHECK_OP(seen->wrong * 100, <=, seen->ran);
+	/* A few at the ends of the times without a processor, however short those between are. */
+	CHECK_OP(seen->wrong * 100, <=, seen->ran + 500);
 }
 
 static void need_strangers(void)
