@@ -238,6 +238,7 @@ fn a_waiter_gives_way_to_a_holder_that_lost_its_processor_to_a_stranger() {
     let sound = counts(None, "", SCRIPT);
     assert!(yields(&sound) > 10, "{sound:?}");
     assert!(sound["waits"] >= yields(&sound), "{sound:?}");
+    assert!(sound["waits_early"] > 10, "{sound:?}");
     assert!(sound["time_blocked_ns"] > 0, "{sound:?}");
     let blind = counts(Some(&blind_to_strangers()), "", SCRIPT);
     assert!(yields(&blind) * 5 < yields(&sound), "{blind:?} {sound:?}");
