@@ -123,6 +123,7 @@ TEST(punctual_tail, "time.set_alarm.tail", 1, 0, TIME_SET_ALARM, CPU_HALT)
 
 	if (!option("tail", word, sizeof(word)))
 		test_skip("needs tail on the command line, and an idle host");
+	set_deadline(60 * NS_PER_S);
 	set_irq_handler(VECTOR_A, alarm);
 	late_clear(&late);
 	late_clear(&all);

@@ -104,6 +104,7 @@ static void late_to(u64 halted)
 
 	if (!option("tail", word, sizeof(word)))
 		test_skip("needs tail on the command line, and an idle host");
+	set_deadline(60 * NS_PER_S);
 	late_clear(&late);
 	late_clear(&all);
 	target_start(halted);
