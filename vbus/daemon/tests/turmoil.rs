@@ -1,63 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices are added and dropped, reset, clients killed, and vbusd killed and started again, all
-//! under load: for a few seconds, ten minutes with `PARAVANE_TEST_LONG`, or as many seconds as
-//! `PARAVANE_TURMOIL_SECONDS` says.
+//! Devices of every class are added and dropped, reset, clients killed, the file of a disk loses
+//! its name and a tap disappears, and vbusd is killed and started again, all under load: for a few
+//! seconds, ten minutes with `PARAVANE_TEST_LONG`, or as many seconds as `PARAVANE_TURMOIL_SECONDS`
+//! says.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{Daemon, c_example, create_device, link, name, soon, unlink};
-use paravane_vbus_client::protocol::Request;
-use paravane_vbus_client::{Client, Control, Error};
-use std::process::{Child, Command, Stdio};
+#[path = "turmoil/card.rs"]
+mod card;
+#[path = "turmoil/changes.rs"]
+mod changes;
+#[path = "turmoil/disk.rs"]
+mod disk;
+#[path = "turmoil/holdings.rs"]
+mod holdings;
+#[path = "turmoil/namespace.rs"]
+mod namespace;
+#[path = "turmoil/victims.rs"]
+mod victims;
+
+use card::{Server, Stream};
+use changes::{CHANGES, Changes, furnish};
+use common::{Daemon, c_example, soon};
+use disk::{Store, WRITERS};
+use holdings::Holdings;
+use namespace::Place;
+use paravane_vbus_client::{Client, Disk, Error};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use victims::Victims;
 
 /// How much more private memory a process may have after the turmoil, in KiB: what its heap keeps.
 const MEMORY: u64 = 4096;
-
-/// What a process has.
-#[derive(Clone, Copy, Debug)]
-struct Holdings {
-    files: usize,
-    threads: u64,
-    /// Private memory, in KiB.
-    memory: u64,
-}
-
-impl Holdings {
-    fn of(process: u32) -> Self {
-        let folder = format!("/proc/{process}");
-        let status = std::fs::read_to_string(format!("{folder}/status")).unwrap();
-        let field = |name: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.unwrap().split_whitespace().next().unwrap();
-            value.parse().unwrap()
-        };
-        Holdings {
-            files: std::fs::read_dir(format!("{folder}/fd")).unwrap().count(),
-            threads: field("Threads:"),
-            memory: field("RssAnon:"),
-        }
-    }
-}
-
-/// Waits until a process has no more descriptors and threads than before, and compares its memory.
-fn nothing_leaks(what: &str, process: u32, before: Holdings) {
-    let now = || Holdings::of(process);
-    soon(
-        &format!("{what}: descriptors are left of {before:?}"),
-        || now().files <= before.files,
-    );
-    soon(&format!("{what}: threads are left of {before:?}"), || {
-        now().threads <= before.threads
-    });
-    let after = now();
-    println!("{what}: {before:?}, then {after:?}");
-    let more = after.memory.saturating_sub(before.memory);
-    assert!(more <= MEMORY, "{what} has {more} KiB more");
-}
+/// Streams on the user-mode network.
+const USERS: u64 = 2;
 
 /// Echoes numbers until the end, through whatever happens to the device. Nothing may be lost.
 fn echo(mut client: Client, end: &AtomicBool) -> (u64, u64) {
@@ -88,50 +66,46 @@ fn echo(mut client: Client, end: &AtomicBool) -> (u64, u64) {
     (sent, losses)
 }
 
-/// Clients that are killed while they send.
-struct Victims<'a> {
-    program: &'a std::path::Path,
-    socket: std::path::PathBuf,
-    all: Vec<Child>,
-}
+/// Ends all threads, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
 
-impl Victims<'_> {
-    fn start(&mut self) {
-        let child = Command::new(self.program)
-            .arg(&self.socket)
-            .args(["lan", "dev", "4000000000"])
-            .stderr(Stdio::null())
-            .spawn();
-        self.all.push(child.unwrap());
-    }
-
-    fn kill_one(&mut self) {
-        let mut victim = self.all.remove(0);
-        victim.kill().unwrap();
-        victim.wait().unwrap();
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// One of the things that an administrator does.
-fn change(control: &mut Control, round: u64) {
-    match round % 3 {
-        0 => {
-            unlink(control, "lan", "dev");
-            link(control, "lan", "dev");
-        }
-        1 => {
-            let device = name("dev");
-            control.ask(&Request::Reset { device }).unwrap();
-        }
-        _ => {
-            let device = format!("extra-{round}");
-            create_device(control, &device, "null");
-            link(control, "lan", &device);
-            unlink(control, "lan", &device);
-            let device = name(&device);
-            control.ask(&Request::RemoveDevice { device }).unwrap();
-        }
+fn connect(daemon: &Daemon, device: &str) -> Client {
+    Client::connect(daemon.options("lan", device)).unwrap()
+}
+
+/// What vbusd has when each of its devices has had a client, and has none.
+fn without_clients(daemon: &Daemon, devices: &[&str]) -> Holdings {
+    for device in ["store", "spare"] {
+        let disk = Disk::connect(&daemon.socket(), "lan", device, Duration::ZERO);
+        drop(disk.unwrap());
     }
+    let cards = devices
+        .iter()
+        .filter(|name| !["store", "spare"].contains(name));
+    for device in cards {
+        drop(connect(daemon, device));
+    }
+    nobody_is_connected(daemon, devices);
+    // It may still have the socket by which this was asked.
+    thread::sleep(Duration::from_millis(200));
+    Holdings::of(daemon.child.id())
+}
+
+fn nobody_is_connected(daemon: &Daemon, devices: &[&str]) {
+    for device in devices {
+        soon(&format!("connections to {device} are left"), || {
+            daemon.attribute(device, "connections") == 0
+        });
+    }
+    soon("members are left", || {
+        daemon.control().buses().unwrap()[0].members.is_empty()
+    });
 }
 
 fn seconds() -> u64 {
@@ -147,87 +121,123 @@ fn seconds() -> u64 {
 
 #[test]
 fn nothing_is_lost_and_nothing_leaks_in_turmoil() {
+    // The library of C is built where the network is, should it be needed.
+    drop(c_example());
+    match namespace::enter("nothing_is_lost_and_nothing_leaks_in_turmoil") {
+        Place::Inside => turmoil(true),
+        Place::NoTaps => turmoil(false),
+        Place::Done => {}
+    }
+}
+
+fn turmoil(taps: bool) {
     // Half of the time with one vbusd after the other, half with the last of them.
     let half = Duration::from_secs(seconds()) / 2;
-    let mut daemon = Daemon::with("echo");
-    let (_folder, program) = c_example();
-    let end = AtomicBool::new(false);
+    let mut daemon = Daemon::start();
+    let store = Store::new(daemon.folder.path());
+    let devices = furnish(&daemon, taps);
+    let mut victims = Victims::new(&daemon);
+    let fresh = without_clients(&daemon, &devices);
+    let server = Server::new();
+    let ways = (0..USERS).map(|_| card::USER);
+    let ways = taps.then_some(card::TAP).into_iter().chain(ways);
     let here = Holdings::of(std::process::id());
-    let mut last = None;
+    let (end, served) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut warm = None;
     let (mut rounds, mut ends) = (0, 0);
-    let totals = thread::scope(|scope| {
-        let clients: Vec<_> = (0..2)
+    thread::scope(|scope| {
+        let _ends = [Ends(&end), Ends(&served)];
+        let (store, end, served, server) = (&store, &end, &served, &server);
+        let serves = scope.spawn(move || server.serve(served));
+        let echoes: Vec<_> = (0..2)
             .map(|_| {
-                let (client, end) = (daemon.client(), &end);
+                let client = connect(&daemon, "dev");
                 scope.spawn(move || echo(client, end))
             })
             .collect();
-        let mut victims = Victims {
-            program: &program,
-            socket: daemon.socket(),
-            all: Vec::new(),
-        };
-        for _ in 0..3 {
-            victims.start();
-        }
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let socket = daemon.socket();
+                scope.spawn(move || disk::write(&socket, writer, store, end))
+            })
+            .collect();
+        let streams: Vec<_> = (0..)
+            .zip(ways)
+            .map(|(name, way)| {
+                let stream = Stream::new(connect(&daemon, way.device), way, name, server);
+                scope.spawn(move || (name, stream.run(end)))
+            })
+            .collect();
+        victims.start_all();
+        let changes = Changes { taps, store };
         let begun = Instant::now();
-        while begun.elapsed() < half || ends < 2 {
+        while begun.elapsed() < half || rounds < CHANGES {
             rounds += 1;
             thread::sleep(Duration::from_millis(30));
             if rounds % 5 == 0 {
                 ends += 1;
                 daemon.kill();
+                store.check();
                 // Clients and victims look for it meanwhile.
                 thread::sleep(Duration::from_millis(rounds % 4 * 20));
                 daemon.restart();
             }
-            change(&mut daemon.control(), rounds);
-            victims.kill_one();
-            victims.start();
+            changes.make(&mut daemon, rounds, true);
+            victims.replace_one();
         }
-        last = Some(Holdings::of(daemon.child.id()));
-        let mut control = daemon.control();
         let (begun, with_ends) = (Instant::now(), rounds);
-        while begun.elapsed() < half || rounds < with_ends + 12 {
+        while begun.elapsed() < half || rounds < with_ends + 2 * CHANGES {
             rounds += 1;
             thread::sleep(Duration::from_millis(30));
-            change(&mut control, rounds);
-            victims.kill_one();
-            victims.start();
+            changes.make(&mut daemon, rounds, false);
+            victims.replace_one();
+            if rounds == with_ends + CHANGES {
+                let time = Duration::from_millis(100);
+                warm = Some(Holdings::over(daemon.child.id(), time));
+            }
         }
-        while !victims.all.is_empty() {
-            victims.kill_one();
-        }
+        victims.kill_all();
         end.store(true, Ordering::Relaxed);
-        let clients = clients.into_iter().map(|client| client.join().unwrap());
-        clients.collect::<Vec<_>>()
+        let (mut packets, mut without) = (Vec::new(), 0);
+        for echo in echoes {
+            packets.push(("echo", echo.join().unwrap()));
+        }
+        for stream in streams {
+            let (name, (acknowledged, losses)) = stream.join().unwrap();
+            let received = server.received(name);
+            assert!(
+                received >= acknowledged,
+                "stream {name}: {received} of {acknowledged} are there"
+            );
+            packets.push(("stream", (acknowledged, losses)));
+        }
+        served.store(true, Ordering::Relaxed);
+        serves.join().unwrap();
+        for writer in writers {
+            without += writer.join().unwrap();
+        }
+        store.check();
+        println!(
+            "{rounds} rounds, {ends} ends of vbusd; packets and reconnections: {packets:?}; \
+             records: {:?}, {without} refused without a file",
+            store.flushed
+        );
+        for (what, (sent, losses)) in packets {
+            assert!(
+                sent > 100 && losses > 3,
+                "{what}: {sent} sent, {losses} losses"
+            );
+        }
+        assert!(without > 0, "no writer found the file gone");
     });
-    for (sent, losses) in &totals {
-        assert!(*sent > 100 && *losses > 3, "{totals:?}");
+    nobody_is_connected(&daemon, &devices);
+    for device in &devices {
+        let broken = daemon.attribute(device, "resets-broken");
+        assert_eq!(broken, 0, "{device}");
     }
-    println!("{rounds} rounds, {ends} ends of vbusd, packets and reconnections: {totals:?}");
-    let connections = || daemon.attribute("dev", "connections");
-    soon("connections are left", || connections() == 0);
-    assert_eq!(daemon.attribute("dev", "resets-broken"), 0);
-    assert_eq!(daemon.control().buses().unwrap()[0].members, [0u64; 0]);
-    let left = Holdings::of(daemon.child.id());
-    let last = last.unwrap();
-    println!("vbusd under load: {last:?}, at the end {left:?}");
-    nothing_leaks("this process", std::process::id(), here);
-    // Without clients it has what a new one has.
-    let fresh = {
-        let folder = tempfile::tempdir().unwrap();
-        let mut child = common::spawn(folder.path());
-        // It may still have the socket by which `spawn` has asked for it.
-        thread::sleep(Duration::from_millis(200));
-        let fresh = Holdings::of(child.id());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        fresh
-    };
-    let before = Holdings {
-        memory: last.memory,
-        ..fresh
-    };
-    nothing_leaks("vbusd", daemon.child.id(), before);
+    here.are_all("this process", std::process::id(), MEMORY);
+    // It has what it had before it had clients, and of its heap no more than in the middle.
+    let mut before = fresh;
+    before.memory = warm.unwrap().memory;
+    before.are_all("vbusd", daemon.child.id(), MEMORY);
 }
