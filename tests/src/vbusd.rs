@@ -6,8 +6,8 @@
 use crate::host_without::{NOBODY, Programs};
 use crate::program::{self, Run};
 use crate::{linux, vm};
-use std::fs;
-use std::os::unix::fs::chown;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -74,12 +74,7 @@ impl Vbusd {
     #[must_use]
     pub fn machine(&self, options: &[&str]) -> Command {
         let mut command = match &self.ordinary {
-            Some(programs) => {
-                let mut command = paravane(&self.state, Some(programs));
-                command.arg("run").arg("--kernel");
-                command.arg(programs.path("vmlinux")).args(options);
-                command
-            }
+            Some(programs) => run(programs, NOBODY, &self.state, options),
             None => vm::command(options),
         };
         command.env("XDG_STATE_HOME", self.state.path());
@@ -90,8 +85,30 @@ impl Vbusd {
     #[must_use]
     pub fn tool(&self, name: &str) -> Command {
         match &self.ordinary {
-            Some(programs) => as_nobody(Command::new(programs.path(name))),
+            Some(programs) => as_user(NOBODY, Command::new(programs.path(name))),
             None => Command::new(program::tool(name)),
+        }
+    }
+
+    /// Another ordinary user, who reaches the socket of this one's vbusd: its folders let others
+    /// pass, and no more.
+    #[must_use]
+    pub fn other(&self, user: u32) -> Other<'_> {
+        let folder = self.folder();
+        for folder in folder.ancestors().take(3) {
+            fs::set_permissions(folder, Permissions::from_mode(0o711)).unwrap();
+        }
+        let home = tempfile::tempdir().unwrap();
+        let own = self::folder(&home);
+        fs::create_dir_all(&own).unwrap();
+        symlink(self.socket(), own.join("socket")).unwrap();
+        for folder in own.ancestors().take(3) {
+            chown(folder, Some(user), Some(user)).unwrap();
+        }
+        Other {
+            programs: self.ordinary.as_ref().unwrap(),
+            user,
+            home,
         }
     }
 
@@ -155,20 +172,70 @@ fn folder(state: &TempDir) -> PathBuf {
     state.path().join("paravane/vbus")
 }
 
-fn as_nobody(mut command: Command) -> Command {
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+/// Another ordinary user. The socket of vbusd is where this user's own would be.
+#[derive(Debug)]
+pub struct Other<'a> {
+    programs: &'a Programs,
+    user: u32,
+    home: TempDir,
+}
+
+impl Other<'_> {
+    /// `paravane run` with these options.
+    #[must_use]
+    pub fn machine(&self, options: &[&str]) -> Command {
+        let mut command = run(self.programs, self.user, &self.home, options);
+        command.env("XDG_STATE_HOME", self.home.path());
+        command
+    }
+
+    /// `paravane vbus` with these words.
+    #[must_use]
+    pub fn administer(&self, words: &[&str]) -> Run {
+        let mut command = paravane_of(self.programs, self.user, &self.home);
+        command.arg("vbus").args(words).arg("--socket");
+        program::finish(command.arg(self.socket()))
+    }
+
+    /// Another program of the tests.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Command {
+        as_user(self.user, Command::new(self.programs.path(name)))
+    }
+
+    /// The socket of vbusd.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        folder(&self.home).join("socket")
+    }
+}
+
+fn as_user(user: u32, mut command: Command) -> Command {
+    command.uid(user).gid(user).current_dir("/");
+    command
+}
+
+/// The program, as a user with this home.
+fn paravane_of(programs: &Programs, user: u32, home: &TempDir) -> Command {
+    let mut command = as_user(user, Command::new(programs.path("paravane")));
+    command.env("PARAVANE_HYPERVISOR", "process");
+    command.env("HOME", home.path()).stdin(Stdio::null());
+    command
+}
+
+fn run(programs: &Programs, user: u32, home: &TempDir, options: &[&str]) -> Command {
+    let mut command = paravane_of(programs, user, home);
+    command.arg("run").arg("--kernel");
+    command.arg(programs.path("vmlinux")).args(options);
     command
 }
 
 /// The program, as the user.
 fn paravane(state: &TempDir, ordinary: Option<&Programs>) -> Command {
-    let Some(programs) = ordinary else {
-        return program::command();
-    };
-    let mut command = as_nobody(Command::new(programs.path("paravane")));
-    command.env("PARAVANE_HYPERVISOR", "process");
-    command.env("HOME", state.path()).stdin(Stdio::null());
-    command
+    match ordinary {
+        Some(programs) => paravane_of(programs, NOBODY, state),
+        None => program::command(),
+    }
 }
 
 fn administer(state: &TempDir, ordinary: Option<&Programs>, words: &[&str]) -> Run {
