@@ -2,61 +2,59 @@
 //! Machines on a virtual bus while its devices are added and dropped and reset, clients and a
 //! machine are killed, and vbusd is killed and started again, all under load: for a few seconds,
 //! ten minutes with `PARAVANE_TEST_LONG`, or as many seconds as `PARAVANE_TURMOIL_SECONDS` says.
+//! Devices are switches, cards that lead out of a bus, disks and consoles.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
+#[path = "vbus_turmoil/admin.rs"]
+mod admin;
+#[path = "vbus_turmoil/consoles.rs"]
+mod consoles;
+#[path = "../../vbus/daemon/tests/turmoil/holdings.rs"]
+mod holdings;
+#[path = "../../vbus/daemon/tests/turmoil/namespace.rs"]
+mod namespace;
+#[path = "vbus_turmoil/outside.rs"]
+mod outside;
+#[path = "vbus_turmoil/records.rs"]
+mod records;
+#[path = "vbus_turmoil/streams.rs"]
+mod streams;
+
+use admin::{Admin, client_comes_and_goes};
+use holdings::Holdings;
 use paravane_tests::program::Ends;
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
-use paravane_vbus_client::bus::Name;
-use paravane_vbus_client::protocol::Request;
-use paravane_vbus_client::{Client, Control, Disk, Options};
-use std::fs::{self, File};
+use paravane_vbus_client::Disk;
+use records::{KEEP, RECORDS, lines_of, lost_record};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Sectors of the disk in which records are kept, each with its number.
-const RECORDS: u64 = 1024;
 /// Private memory, in KiB, that a process may have more after the turmoil.
 const MEMORY: u64 = 8192;
+/// Host processes that a machine may have more: it keeps as many as programs have run at a time.
+const PROGRAMS: usize = 24;
 /// Memory, in KiB, that a guest's kernel may have more.
 const GUEST_MEMORY: u64 = 4096;
-
-/// `keep` gives the card its address, whenever there is one. `put` writes its input to the disk, by
-/// a node of its own: the disk may go at any time, and a file must not take the place of its node.
-const KEEP: &str = "keep() {
-        while :; do
-            for card in $(ls /sys/class/net | grep eth); do
-                ip addr show dev $card | grep -q '10\\.8' && continue
-                ip addr add 10.8.0.$1/24 dev $card; ip link set $card up
-            done 2>/dev/null
-            usleep 20000
-        done
-    }
-    put() {
-        numbers=$(cat /sys/block/vbd*/dev) || return 1
-        rm -f /dev/own; mknod /dev/own b ${numbers%:*} ${numbers#*:} || return 1
-        dd of=/dev/own \"$@\"
-    } 2>/dev/null
-    ";
 
 /// Serves a file, and says for each line of input how much memory its kernel has.
 const SERVER: &str = "mkdir /tmp/w; dd if=/dev/urandom of=/tmp/w/file bs=64k count=4 2>/dev/null
     sha256sum < /tmp/w/file > /tmp/w/sum; httpd -p 80 -h /tmp/w
-    keep 1 &
+    keep '*=10.8.0.1' &
     while read x; do
         usleep 300000
         awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2 } END { print sum }' /proc/meminfo
     done";
 
 /// Loads the file over and over, and writes records to the disk: a line for each that is flushed.
-const WORKER: &str = "keep 2 &
+const WORKER: &str = "keep '*=10.8.0.2' &
     while :; do
         timeout 10 wget -q -O /tmp/got http://10.8.0.1/file || continue
         sha256sum < /tmp/got > /tmp/mine
@@ -108,52 +106,6 @@ impl Devices {
             vbusd.done(&["link", "lan", "store"]);
             // vbusd has a thread for disks since the first is used.
             drop(Disk::connect(&vbusd.socket(), "lan", "store", Duration::ZERO).unwrap());
-        }
-    }
-}
-
-/// What a process has.
-#[derive(Clone, Copy, Debug)]
-struct Holdings {
-    files: usize,
-    /// Without the workers of io_uring, which the host's kernel makes and ends as it likes.
-    threads: usize,
-    /// Private memory, in KiB.
-    memory: u64,
-}
-
-impl Holdings {
-    fn of(process: u32) -> Self {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let field = |name: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.unwrap().split_whitespace().next().unwrap();
-            value.parse().unwrap()
-        };
-        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        // One may end meanwhile.
-        let threads =
-            threads.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
-        Holdings {
-            files: fs::read_dir(format!("/proc/{process}/fd")).unwrap().count(),
-            threads: threads.filter(|name| !name.starts_with("iou-")).count(),
-            memory: field("RssAnon:"),
-        }
-    }
-
-    /// Waits until a process has no more descriptors and threads, and compares its memory.
-    fn are_all(self, what: &str, process: u32) {
-        let begun = Instant::now();
-        loop {
-            let now = Holdings::of(process);
-            if now.files <= self.files && now.threads <= self.threads {
-                println!("{what}: {self:?}, then {now:?}");
-                let more = now.memory.saturating_sub(self.memory);
-                assert!(more <= MEMORY, "{what} has {more} KiB more");
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{what}: {self:?}, then {now:?}");
-            thread::sleep(Duration::from_millis(20));
         }
     }
 }
@@ -212,20 +164,6 @@ struct Worker {
     kept: u64,
 }
 
-/// The next line. `None` at the end: what a machine that was killed said of a line is not one.
-fn next_line(output: &mut impl BufRead) -> Option<String> {
-    let mut line = String::new();
-    output.read_line(&mut line).ok()?;
-    line.strip_suffix('\n').map(ToString::to_string)
-}
-
-#[test]
-fn a_part_of_a_line_is_not_taken_for_one() {
-    let mut output = "kept 12\nkept 1".as_bytes();
-    assert_eq!(next_line(&mut output).unwrap(), "kept 12");
-    assert_eq!(next_line(&mut output), None);
-}
-
 impl Worker {
     /// Returns when it has written something.
     fn start(vbusd: &Vbusd, devices: Devices, first: u64, same: &mut u64) -> Self {
@@ -240,19 +178,10 @@ impl Worker {
             .replace("$FIRST", &first.to_string())
             .replace("$FAILED", failed);
         let (machine, input, output) = machine(vbusd, devices, words, &script);
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            let mut output = BufReader::new(output);
-            while let Some(line) = next_line(&mut output) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
         let mut worker = Worker {
             machine,
             _input: input,
-            lines,
+            lines: lines_of(output),
             kept: first,
         };
         let line = worker.lines.recv_timeout(PATIENCE).unwrap();
@@ -288,93 +217,19 @@ impl Worker {
     }
 }
 
-/// The first of the records up to this one that is not on the disk.
-fn lost_record(disk: &File, kept: u64) -> Option<u64> {
-    (kept.saturating_sub(RECORDS) + 1..=kept).find(|number| {
-        let mut sector = [0; 512];
-        disk.read_exact_at(&mut sector, number % RECORDS * 512)
-            .unwrap();
-        let found: u64 = String::from_utf8_lossy(&sector).trim().parse().unwrap_or(0);
-        // A later one may have taken its place.
-        found < *number || !(found - number).is_multiple_of(RECORDS)
-    })
-}
-
-#[test]
-fn a_lost_record_is_found() {
-    let disk = tempfile::tempfile().unwrap();
-    disk.set_len(RECORDS * 512).unwrap();
-    let write = |number: u64, place: u64| {
-        let sector = format!("{number:<511}\n");
-        disk.write_all_at(sector.as_bytes(), place % RECORDS * 512)
-            .unwrap();
-    };
-    for number in 1..=RECORDS + 5 {
-        write(number, number);
-    }
-    assert_eq!(lost_record(&disk, RECORDS + 5), None);
-    // One that was written and not said to be kept.
-    write(RECORDS + 6, RECORDS + 6);
-    assert_eq!(lost_record(&disk, RECORDS + 5), None);
-    // One that was said to be, and the one of the round before is there.
-    write(4, 4);
-    assert_eq!(lost_record(&disk, RECORDS + 5), Some(RECORDS + 4));
-}
-
-/// A client that sends broadcasts and goes without a word.
-fn client_comes_and_goes(vbusd: &Vbusd) {
-    let client = Client::connect(Options {
-        socket: vbusd.socket(),
-        bus: "lan".to_string(),
-        device: "lan-switch".to_string(),
-        count: 64,
-        buffer: 2048,
-    });
-    let mut client = client.unwrap();
-    let mut frame = [0xff; 64];
-    frame[6..12].copy_from_slice(&client.mac().unwrap());
-    for _ in 0..100 {
-        client.send(&frame).unwrap();
-    }
-}
-
 /// One of the things that an administrator does.
 fn change(vbusd: &Vbusd, round: u64) {
-    let mut control = Control::connect(&vbusd.socket()).unwrap();
-    let name = |text: &str| Name::new(text).unwrap();
-    let mut ask = |request: Request| drop(control.ask(&request).unwrap());
-    let link = |bus, device: &str| Request::Link {
-        bus: name(bus),
-        device: name(device),
-    };
-    let unlink = |bus, device: &str| Request::Unlink {
-        bus: name(bus),
-        device: name(device),
-    };
+    let mut admin = Admin::of(vbusd);
     match round % 4 {
         0 => {
-            ask(unlink("lan", "lan-switch"));
+            admin.unlink("lan", "lan-switch");
             // Long enough for a guest to lose its card, or not.
             thread::sleep(Duration::from_millis(round % 3 * 100));
-            ask(link("lan", "lan-switch"));
+            admin.link("lan", "lan-switch");
         }
-        1 => ask(Request::Reset {
-            device: name("lan-switch"),
-        }),
-        2 => client_comes_and_goes(vbusd),
-        _ => {
-            let device = format!("extra-{round}");
-            ask(Request::CreateDevice {
-                device: name(&device),
-                class: "echo".to_string(),
-                attributes: vec![],
-            });
-            ask(link("lan", &device));
-            ask(unlink("lan", &device));
-            ask(Request::RemoveDevice {
-                device: name(&device),
-            });
-        }
+        1 => admin.reset("lan-switch"),
+        2 => client_comes_and_goes(vbusd, "lan", "lan-switch"),
+        _ => admin.extra("lan", &format!("extra-{round}")),
     }
 }
 
@@ -412,8 +267,10 @@ fn turmoil(devices: Devices) {
     let mut server = Server::start(&vbusd, devices);
     let mut guest_before = server.memory();
     let monitor = server.machine.0.id();
-    let (mut monitor_before, mut vbusd_before) =
-        (Holdings::of(monitor), Holdings::of(vbusd.child.id()));
+    // Programs of the guest come and go.
+    let before = |process| Holdings::over(process, Duration::from_millis(500));
+    let (mut monitor_before, mut vbusd_before) = (before(monitor), before(vbusd.child.id()));
+    monitor_before.processes += PROGRAMS;
     let (mut same, mut kills, mut ends, mut rounds) = (0, 0, 0, 0u64);
     let mut worker = Worker::start(&vbusd, devices, 0, &mut same);
     let begun = Instant::now();
@@ -451,8 +308,8 @@ fn turmoil(devices: Devices) {
         begun.elapsed()
     );
     assert!(kept > 20, "{kept}");
-    vbusd_before.are_all("vbusd", vbusd.child.id());
-    monitor_before.are_all("the monitor", monitor);
+    vbusd_before.are_all("vbusd", vbusd.child.id(), MEMORY);
+    monitor_before.are_all("the monitor", monitor, MEMORY);
     let guest = server.memory();
     println!("the guest's kernel: {guest_before} KiB, then {guest} KiB");
     assert!(guest <= guest_before + GUEST_MEMORY);

@@ -17,7 +17,7 @@ pub struct Holdings {
     /// Without the workers of io_uring, which the host's kernel makes and ends as it likes.
     threads: usize,
     /// Processes below it, also those that have ended and were not waited for.
-    processes: usize,
+    pub processes: usize,
     /// Private memory, in KiB.
     pub memory: u64,
 }
