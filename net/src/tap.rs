@@ -76,13 +76,24 @@ pub fn open(name: &str) -> Result<Link, Error> {
     // TUNSETIFF would make the interface if this process may, and a typing error would be a machine
     // whose network leads nowhere.
     let asked = socket(AddressFamily::UNIX, SocketType::DGRAM, None).map_err(|e| fail(e.into()))?;
-    if name_to_index(&asked, name) == Err(Errno::NODEV) {
-        return Err(Error::Tap {
-            name: name.to_string(),
-            error: io::Error::new(io::ErrorKind::NotFound, "there is no such interface"),
-            hint: MAKE_ONE,
-        });
+    let is_there = || name_to_index(&asked, name) != Err(Errno::NODEV);
+    let gone = || Error::Tap {
+        name: name.to_string(),
+        error: io::Error::new(io::ErrorKind::NotFound, "there is no such interface"),
+        hint: MAKE_ONE,
+    };
+    if !is_there() {
+        return Err(gone());
     }
+    // It may be removed at any time. Then a user may not make it, and a file that has it is in a
+    // bad state, also if there is another one by now.
+    let fail = |error: io::Error| {
+        if error.raw_os_error() == Some(libc::EBADFD) || !is_there() {
+            gone()
+        } else {
+            fail(error)
+        }
+    };
     // SAFETY: all zeroes are a valid `struct ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_flags = FLAGS;
