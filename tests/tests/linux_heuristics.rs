@@ -361,7 +361,8 @@ fn code_that_changes_costs_one_fault() {
     let [fills] = machine.costs(Duration::ZERO, 3, ["fills"]);
     machine.end();
     println!("{fills:?} fills");
+    // The start of the program takes some, too. Two faults each time would be twice as many.
     for fills in fills {
-        assert!((TIMES..TIMES * 5 / 4).contains(&fills), "{fills}");
+        assert!((TIMES..TIMES * 7 / 4).contains(&fills), "{fills}");
     }
 }
