@@ -136,6 +136,12 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 
 static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 {
+	if (FAULT(IPI_TAIL_LATE) && to != from && from->s.kicks_sent % 32 == 0) {
+		u64 end = now_ns() + 3000000;
+
+		while (now_ns() < end)
+			cpu_relax();
+	}
 	switch (ICR_MODE(icr)) {
 	case MODE_FIXED:
 		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF && !FAULT(STOP_KEEPS_REQUESTS))
@@ -159,12 +165,6 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 		irq_refresh(from);
 	} else {
 		from->s.kicks_sent++;
-		if (FAULT(IPI_TAIL_LATE) && from->s.kicks_sent % 32 == 0) {
-			u64 end = now_ns() + 3000000;
-
-			while (now_ns() < end)
-				cpu_relax();
-		}
 		vcpu_kick(to);
 	}
 }
