@@ -179,7 +179,8 @@ fn alarms_of_a_crowded_machine_are_late_by_stolen_time() {
     });
 }
 
-/// Interrupts to a vCPU that runs and to one that is halted, with what the host adds.
+/// Interrupts to a vCPU that runs and to one that is halted, apart from stolen time: a vCPU that
+/// always wants to run loses its processor on a busy host, where a thread that sleeps does not.
 #[test]
 fn interrupts_are_as_fast_as_the_hosts_wake_ups() {
     let _alone = alone();
@@ -187,7 +188,7 @@ fn interrupts_are_as_fast_as_the_hosts_wake_ups() {
     for test in ["apic.send_ipi.tail_running", "apic.send_ipi.tail_halted"] {
         let interrupts = || {
             let run = suite(test, &["--cpus", "2", "--append", "tail"]);
-            Late::printed(&run, "interrupts with stolen time")
+            Late::printed(&run, "interrupts")
         };
         println!("{test}");
         beside_host(host_wakes, interrupts, |host, guest| {
