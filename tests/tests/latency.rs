@@ -199,7 +199,7 @@ fn interrupts_are_as_fast_as_the_hosts_wake_ups() {
     }
 }
 
-/// The suite's own bounds find a layer in which one interrupt of 32 is late, whatever its target
+/// The suite's own bounds find a layer in which one interrupt of 8 is late, whatever its target
 /// does: run, halt, or wait for the processor that another program has.
 #[test]
 fn the_tails_of_interrupts_are_bounded() {

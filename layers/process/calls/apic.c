@@ -136,7 +136,7 @@ static void send_init(struct vcpu *from, struct vcpu *to)
 
 static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 {
-	if (FAULT(IPI_TAIL_LATE) && to != from && from->s.kicks_sent % 32 == 0) {
+	if (FAULT(IPI_TAIL_LATE) && to != from && from->s.kicks_sent % 8 == 0) {
 		u64 end = now_ns() + 3000000;
 
 		while (now_ns() < end)
