@@ -27,8 +27,8 @@ void __init vmi_init_costs(void)
 	vmi_exec_expects = faults;
 	vmi_populate = faults;
 	vmi_copy_ahead = faults;
-	/* An interrupt of another CPU costs about as much as a fault, and a tick more than both. */
-	vmi_expedites = true;
+	/* Ticks are few because each is costly, so what waits for some of them waits long. */
+	vmi_expedites = faults;
 	vmi_fork_eager = fork;
 	vmi_neighbours = c->run_pages >= VMI_USEFUL_RUN;
 #ifdef CONFIG_VMI_USER_TEXT
