@@ -35,6 +35,9 @@ pub struct App {
     /// Whether the host forgets the contents of a machine's disk before each turn.
     #[serde(default)]
     pub uncached: bool,
+    /// Whether its place `disk` is measured with the disk on the virtual bus, too.
+    #[serde(default)]
+    pub vblk: bool,
     /// A script that makes the files of the application in `/srv`.
     #[serde(default)]
     pub files: String,

@@ -253,12 +253,12 @@ impl<'a> Run<'a> {
             vcpus: self.group.vcpus,
             memory_mib: self.group.app.memory,
             port: self.port(side),
-            venet: system == System::Venet,
+            bus: matches!(system, System::Venet | System::Vblk),
             temporary: self.folder,
         };
         let work = self.work(self.srv(side)?);
         match system {
-            System::Paravane | System::Venet | System::Without(_) => {
+            System::Paravane | System::Venet | System::Vblk | System::Without(_) => {
                 sides::guest(&work, &machine, self.bench.terms)
             }
             System::Peer(peer) => peers::start(peer, &work, &machine, self.bench.terms),

@@ -19,6 +19,8 @@ pub enum System {
     Paravane,
     /// This program, with a card of the virtual bus.
     Venet,
+    /// This program, with a disk on the virtual bus.
+    Vblk,
     /// This program, with one of its guesses turned off.
     Without(&'static Guess),
     /// Another one.
@@ -31,6 +33,7 @@ impl System {
         match self {
             System::Paravane => "paravane",
             System::Venet => "venet",
+            System::Vblk => "vblk",
             System::Without(guess) => guess.without,
             System::Peer(Peer::Uml) => "uml",
             System::Peer(Peer::Qemu) => "qemu",
@@ -76,11 +79,15 @@ pub fn systems(args: &BenchApps, group: &Group<'_>) -> anyhow::Result<Vec<System
         .into_iter()
         .filter(|p| place && fits(p))
         .map(System::Peer);
-    // Only there does the card matter.
-    let venet = (group.place == Place::Publish).then_some(System::Venet);
+    // Only there does the card matter, or the disk.
+    let bus = match group.place {
+        Place::Publish => Some(System::Venet),
+        Place::Disk => group.app.vblk.then_some(System::Vblk),
+        Place::Rootfs | Place::Volume => None,
+    };
     let guesses = guesses::chosen(&args.ablate)?.into_iter();
     let guesses = guesses.filter(|guess| guess.matters(group.place));
-    let own = [System::Paravane].into_iter().chain(venet);
+    let own = [System::Paravane].into_iter().chain(bus);
     let own = own.chain(guesses.map(System::Without));
     Ok(own.chain(peers).collect())
 }

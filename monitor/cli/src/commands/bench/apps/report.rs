@@ -39,6 +39,9 @@ pub struct Measured {
     /// For venet: the same with the figures over virtio-net in the place of the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_virtio_net: Option<[f64; 3]>,
+    /// For a disk on the virtual bus: the same with those of virtio-blk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_virtio_blk: Option<[f64; 3]>,
     /// For a machine without a guess: the same with those of the machine that has all. Below 1 the
     /// guess gains.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +84,7 @@ impl Measured {
             bar,
             verdict: bar.map(|bar| Verdict::of_speed(ratio, [low, high], bar, speeds.len())),
             beside_virtio_net: None,
+            beside_virtio_blk: None,
             beside_all: None,
             what: figure.about.clone(),
             own: figure.own,
@@ -94,6 +98,7 @@ impl Measured {
         let compared = (!speeds.is_empty()).then(|| [stats::median(&speeds), low, high]);
         match system {
             System::Venet => self.beside_virtio_net = compared,
+            System::Vblk => self.beside_virtio_blk = compared,
             System::Without(_) => self.beside_all = compared,
             System::Paravane | System::Peer(_) => {}
         }
@@ -261,6 +266,7 @@ fn rows(all: &[Measured]) -> String {
     for row in all {
         let compared = [
             ("virtio-net", row.beside_virtio_net),
+            ("virtio-blk", row.beside_virtio_blk),
             ("all guesses", row.beside_all),
         ];
         for (with, compared) in compared {

@@ -120,8 +120,8 @@ pub struct Machine<'a> {
     pub memory_mib: u32,
     /// The port of the host that leads to port 80.
     pub port: Option<u16>,
-    /// With a card of the virtual bus.
-    pub venet: bool,
+    /// With its card, or its disk, on the virtual bus.
+    pub bus: bool,
     /// For what a machine writes to its root: on the same file system as the host's work.
     pub temporary: &'a Path,
 }
@@ -176,12 +176,16 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
             );
         }
         Place::Disk => {
-            add("--disk", work.srv.into());
-            let disk = if work.root.guest.is_dir() {
+            let mut file = work.srv.as_os_str().to_owned();
+            let disk = if machine.bus {
+                file.push(":vbus");
+                "/dev/vbd0"
+            } else if work.root.guest.is_dir() {
                 "/dev/vda"
             } else {
                 SECOND_DISK
             };
+            add("--disk", file);
             driver = format!("mount -t ext4 {disk} /srv || exit 1\n{DRIVER}");
         }
         Place::Rootfs | Place::Publish => {}
@@ -190,7 +194,7 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
         Some(port) => add("--publish", format!("{port}:80").into()),
         None => add("--net", "none".into()),
     }
-    if machine.venet {
+    if machine.bus && machine.port.is_some() {
         add("--net", "venet".into());
     }
     words.extend(machine.options.iter().map(OsString::from));
@@ -235,10 +239,10 @@ mod tests {
     }
 
     fn words(place: Place, port: Option<u16>) -> String {
-        words_with(place, port, None)
+        words_with(place, port, None, false)
     }
 
-    fn words_with(place: Place, port: Option<u16>, volume: Option<&str>) -> String {
+    fn words_with(place: Place, port: Option<u16>, volume: Option<&str>, bus: bool) -> String {
         let root = Root {
             folder: "/r/root".into(),
             guest: "/r/root.ext4".into(),
@@ -256,7 +260,7 @@ mod tests {
             vcpus: 2,
             memory_mib: 512,
             port,
-            venet: port == Some(8081),
+            bus,
             temporary: Path::new("/w"),
         };
         let words = options(&work, &machine).unwrap();
@@ -281,14 +285,20 @@ mod tests {
         assert!(disk.contains(" mount -t ext4 /dev/vdb /srv || "), "{disk}");
         let volume = words(Place::Volume, None);
         assert!(volume.starts_with(&format!("{start}--volume /w/srv:/srv --net none ")));
-        let slow = words_with(Place::Volume, None, Some("workers"));
+        let slow = words_with(Place::Volume, None, Some("workers"), false);
         assert!(slow.contains(" --volume /w/srv:/srv:workers "), "{slow}");
         let published = words(Place::Publish, Some(8080));
         assert!(
             published.starts_with(&format!("{start}--publish 8080:80 -- ")),
             "{published}"
         );
-        let venet = words(Place::Publish, Some(8081));
+        let vblk = words_with(Place::Disk, None, None, true);
+        assert!(
+            vblk.starts_with(&format!("{start}--disk /w/srv:vbus --net none ")),
+            "{vblk}"
+        );
+        assert!(vblk.contains(" mount -t ext4 /dev/vbd0 /srv || "), "{vblk}");
+        let venet = words_with(Place::Publish, Some(8081), None, true);
         let expected = format!("{start}--publish 8081:80 --net venet -- ");
         assert!(venet.starts_with(&expected), "{venet}");
     }
