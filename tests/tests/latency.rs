@@ -2,6 +2,8 @@
 //! How late alarms and interrupts between vCPUs are on the process hypervisor: the middle and the
 //! tail, beside what the host's own timers and wake-ups are at the time.
 
+// Alone: it measures time.
+
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
