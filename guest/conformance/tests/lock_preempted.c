@@ -215,7 +215,6 @@ static void check_seen(const struct seen *seen)
 	      seen->missed);
 	print("ran: %llu times, wrong %llu\n", seen->ran, seen->wrong);
 	CHECK_OP(seen->lost, >, 100);
-	CHECK_OP(seen->ran, >, 100);
 	CHECK_OP(seen->missed * 20, <=, seen->lost);
 	/* A few at the ends of the times without a processor, however short those between are. */
 	CHECK_OP(seen->wrong * 100, <=, seen->ran + 500);
@@ -248,6 +247,7 @@ static void preempted_by_stranger(u64 where)
 	look_at(&seen, &how);
 	runner_end(&runners[0], 1);
 	check_seen(&seen);
+	CHECK_OP(seen.ran, >, 100);
 }
 
 TEST_OF(preempted_stranger, "lock.preempted.stranger", preempted_by_stranger, SAME_SPACE, 2, 0,
@@ -267,7 +267,7 @@ TEST(preempted_in_turn, "lock.preempted.in_turn", 4, 0, LOCK_PREEMPTED)
 	static const u32 vcpus[RUNNERS] = { 1, 3 };
 	const struct asking how = { .in_turn = RUNNERS, .sample = 3 * NS_PER_US };
 	struct seen seen[RUNNERS];
-	u64 gaps = 0, early = 0;
+	u64 gaps = 0, early = 0, ran = 0;
 	u32 i;
 
 	need_strangers();
@@ -284,8 +284,12 @@ TEST(preempted_in_turn, "lock.preempted.in_turn", 4, 0, LOCK_PREEMPTED)
 		gaps += seen[i].gaps;
 		early += seen[i].early;
 	}
-	for (i = 0; i < RUNNERS; i++)
+	for (i = 0; i < RUNNERS; i++) {
 		check_seen(&seen[i]);
+		ran += seen[i].ran;
+	}
+	/* The host may give one of them its processor for short times only. */
+	CHECK_OP(ran, >, 100);
 	/* There are none where a look costs nothing. */
 	CHECK_OP(early * 10, <=, gaps);
 }
