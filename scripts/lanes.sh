@@ -33,7 +33,8 @@ is_alone() {
 }
 
 # run_unit LOG UNIT ARGUMENT...: runs the tests of a unit; prints all that they have printed at the
-# end, and appends it to the log. A unit that fails is named in LOG.failed.
+# end, and appends it to the log. A unit that fails is named in LOG.failed, and in LOG.died if no
+# test of it has failed.
 run_unit() {
 	local log=$1 unit=$2 output failed=
 	shift 2
@@ -45,6 +46,8 @@ run_unit() {
 		flock 9
 		tee -a "$log" <"$output"
 		[ -z "$failed" ] || printf '%s\n' "$unit" >>"$log.failed"
+		[ -z "$failed" ] || grep -q '^test result: FAILED' "$output" ||
+			printf '%s\n' "$unit" >>"$log.died"
 	) 9>>"$log.lock"
 	rm -f "$output"
 }

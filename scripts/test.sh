@@ -47,7 +47,8 @@ fi
 read -r _ failed _ < <(counts)
 again=$(failed_again "$log" "$failed" "${profile[@]}")
 unsteady=$((failed - again))
-if [ "$unsteady" -gt 0 ] && [ "$again" -eq 0 ] && all_have_results "$log"; then
+if [ "$unsteady" -gt 0 ] && [ "$again" -eq 0 ] && all_have_results "$log" &&
+	[ ! -s "$log.died" ]; then
 	status=0
 fi
 # The order of memory accesses between the monitor and the layer, in every order of the threads.

@@ -180,7 +180,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     let all = format!(
         ". {0}/lib.sh; . {0}/lanes.sh; PATH={path}; cd {1}\n\
          test_units --release >units; {end} run_lanes log units --release -- --include-ignored && \
-         echo passed || echo failed\ncat log order",
+         echo passed || echo failed\ncat log order; \
+         [ ! -e log.died ] || sed 's/^/died: /' log.died",
         source_root().join("scripts").display(),
         folder.display(),
     );
@@ -234,11 +235,17 @@ fn programs_run_in_lanes() {
 fn a_program_that_fails_fails_the_lanes() {
     for names in [["attacks", "failing", "gdb"], ["attacks", "gdb", "failing"]] {
         let run = lanes(names, "");
-        assert!(run.stdout.lines().any(|line| line == "failed"), "{run:?}");
+        // Its tests have passed, so that it has failed for another reason.
+        for said in ["failed", "died: --test failing"] {
+            assert!(
+                run.stdout.lines().any(|line| line == said),
+                "{said}: {run:?}"
+            );
+        }
     }
 }
 
-/// Who interrupts `make test` has no test left.
+/// An interrupted `make test` leaves no test that runs.
 #[test]
 fn an_interrupt_ends_the_lanes() {
     let end = "(for i in $(seq 300); do [ ! -e pid ] || break; sleep 0.1; done; kill -TERM $$) &";
