@@ -62,7 +62,7 @@ fn beside_others(
     })
 }
 
-/// Runs a test, and says how long it took if somebody wants to know.
+/// Runs a test, and appends its time to the file of [`TIMES`], if there is one.
 fn timed(name: &str, run: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
     let start = Instant::now();
     let result = run();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * jit TIMES: changes a function and calls it, so many times, as a just-in-time compiler does: its
+ * jit TIMES: changes a function and calls it, TIMES times, as a just-in-time compiler does. Its
  * page is writable or not, and always executable. Ends with 1 if a call returns what an earlier
  * version of the function would have.
  */

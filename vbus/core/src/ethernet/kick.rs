@@ -63,7 +63,7 @@ impl Kick {
     }
 }
 
-/// The error of a device that exchanges no frames: nobody does its work but its thread.
+/// The error of a device that exchanges no frames: only its thread does its work.
 pub(crate) fn none(interface: &str) -> Error {
     let text = format!(
         "{KICK} is an attribute of networks: only the thread of a device of type {interface:.40} \
