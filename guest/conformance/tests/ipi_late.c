@@ -94,6 +94,14 @@ static void target_end(void)
 	wait_for(1);
 }
 
+/* Prints how late the interrupts were, with stolen time and without it, and checks the latter. */
+static void check_tail(struct late *all, struct late *late)
+{
+	late_print(all, "interrupts with stolen time");
+	late_print(late, "interrupts");
+	CHECK_OP(late_percent(late, 99), <=, patient(LATE_MOST_NS));
+}
+
 /* On a host that has nothing else to do (tail on the command line). */
 static void late_to(u64 halted)
 {
@@ -116,9 +124,7 @@ static void late_to(u64 halted)
 		late_add(&all, by.all);
 	}
 	target_end();
-	late_print(&all, "interrupts with stolen time");
-	late_print(&late, "interrupts");
-	CHECK_OP(late_percent(&late, 99), <=, patient(LATE_MOST_NS));
+	check_tail(&all, &late);
 }
 
 TEST_OF(ipi_running, "apic.send_ipi.tail_running", late_to, false, 2, 0, APIC_SEND_IPI);
@@ -151,7 +157,5 @@ TEST(ipi_preempted, "apic.send_ipi.tail_preempted", 2, 0, APIC_SEND_IPI, TIME_RE
 		late_add(&all, by.all);
 	}
 	target_end();
-	late_print(&all, "interrupts with stolen time");
-	late_print(&late, "interrupts");
-	CHECK_OP(late_percent(&late, 99), <=, patient(LATE_MOST_NS));
+	check_tail(&all, &late);
 }

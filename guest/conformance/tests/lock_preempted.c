@@ -61,7 +61,7 @@ static void runner_end(struct runner *runner, u32 vcpu)
 
 /* How the caller asks. */
 struct asking {
-	u32 in_turn;	/* about so many vCPUs */
+	u32 in_turn;	/* the number of vCPUs asked about */
 	u64 sample;	/* ns from one round to the next */
 	bool pauses;
 };
