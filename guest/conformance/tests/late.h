@@ -18,7 +18,7 @@ void late_clear(struct late *late);
 void late_add(struct late *late, u64 ns);
 /* Prints a line "# NAME: N late by half H, 99% P, all M ns", which tests compare with the host. */
 void late_print(struct late *late, const char *name);
-/* After late_print(): how late that share of the events was at most. */
+/* After late_print(): the lateness in ns that @percent % of the events do not exceed. */
 u64 late_percent(const struct late *late, u32 percent);
 
 #endif
