@@ -49,8 +49,7 @@ const SERVER: &str = "mkdir /tmp/w; dd if=/dev/urandom of=/tmp/w/file bs=64k cou
     sha256sum < /tmp/w/file > /tmp/w/sum; httpd -p 80 -h /tmp/w
     keep '*=10.8.0.1' &
     while read x; do
-        usleep 300000
-        awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2 } END { print sum }' /proc/meminfo
+        memory
     done";
 
 /// Loads the file over and over, and writes records to the disk: a line for each that is flushed.

@@ -49,9 +49,11 @@ const GUEST: &str = "again() { while :; do \"$@\"; usleep 50000; done; }
     }
     echo ready; write &
     while read x; do
-        usleep 300000
-        awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2 } END { print \"memory\", sum }' \
-            /proc/meminfo
+        if test \"$x\" = tell; then
+            { ls -l /dev/vbd*; cat /proc/[0-9]*/stack; dmesg | tail -n 60; } >&2
+            continue
+        fi
+        echo memory $(memory)
     done";
 
 /// The machine.
@@ -130,10 +132,15 @@ impl Guest {
 
     /// Waits until it has flushed some more records.
     fn is_writing(&mut self) {
+        self.look();
         let (begun, before) = (Instant::now(), self.kept);
         while self.kept < before + 3 {
             self.look();
-            assert!(begun.elapsed() < PATIENCE, "nothing is written");
+            if begun.elapsed() >= PATIENCE {
+                self.input.write_all(b"tell\n").unwrap();
+                thread::sleep(hold());
+                unreachable!("nothing is written");
+            }
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -224,9 +231,20 @@ impl Host {
         }
     }
 
+    /// Waits until the machine has a connection to a device.
+    fn is_used(&self, device: &str) {
+        let begun = Instant::now();
+        while self.vbusd.figure(device, "connections") == 0 {
+            assert!(begun.elapsed() < PATIENCE, "nobody uses {device}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The file of the disk loses its name while the guest writes it. It goes on to write, until
     /// another vbusd does not find the file.
     fn drop_file(&mut self, round: u64, guest: &mut Guest) {
+        // A vbusd that has just started opens the file when the machine has joined again.
+        self.is_used("loose");
         fs::remove_file(&self.name).unwrap();
         guest.is_writing();
         self.end_vbusd(0);
@@ -256,6 +274,13 @@ impl Drop for EndsAll<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// How long a failed test leaves its machine and vbusd to be looked at: as many seconds as
+/// `PARAVANE_TURMOIL_HOLD` says, or until the guest has told its state.
+fn hold() -> Duration {
+    let seconds = std::env::var("PARAVANE_TURMOIL_HOLD").map_or(3, |all| all.parse().unwrap());
+    Duration::from_secs(seconds)
 }
 
 /// Waits until a figure is larger than it was.
