@@ -23,6 +23,13 @@ if [ "${1:-}" = --long ]; then
 	profile=(--release) all=(-- --include-ignored)
 fi
 
+# took WHAT: how long it took since the last of these.
+since=$SECONDS
+took() {
+	say "$1 took $((SECONDS - since)) s"
+	since=$SECONDS
+}
+
 if ! scripts/lint.sh; then
 	closing_line 0 1
 	exit 1
@@ -36,9 +43,11 @@ counts() {
 	awk '/^test result: / { gsub(";", ""); p += $4; f += $6; i += $8 }
 		END { printf "%d %d %d\n", p, f, i }' "$log"
 }
+took "lint"
 say "tests"
 status=0
 if test_units "${profile[@]}" >"$units"; then
+	took "the build"
 	run_lanes "$log" "$units" "${profile[@]}" "${all[@]}" || status=$?
 else
 	status=1
@@ -51,6 +60,7 @@ if [ "$unsteady" -gt 0 ] && [ "$again" -eq 0 ] && all_have_results "$log" &&
 	[ ! -s "$log.died" ]; then
 	status=0
 fi
+took "the run"
 # The order of memory accesses between the monitor and the layer, in every order of the threads.
 say "wake-ups under loom"
 RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-wakeup \
@@ -58,6 +68,7 @@ RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package para
 # The same for the two sides of the virtual bus's queues.
 RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-vbus-shm \
 	--test loom --target-dir target/loom 2>&1 | tee -a "$log" || status=$?
+took "loom"
 
 read -r passed failed ignored < <(counts)
 passed=$((passed + unsteady)) failed=$((failed - unsteady))
