@@ -12,6 +12,7 @@ mod measure;
 mod peers;
 mod plan;
 mod plot;
+mod promise;
 mod report;
 #[expect(unsafe_code, reason = "works between fork and exec")]
 pub(super) mod session;

@@ -2,6 +2,7 @@
 //! What an application of `paravane bench apps` is: the files of `bench/apps/`, read and checked.
 
 use super::super::turns::Named;
+use super::promise::Promise;
 use crate::arguments::Place;
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -75,7 +76,7 @@ pub struct Row {
     also: Vec<Also>,
     /// The least speed that is promised, where that of the host is 1, in each place that has one.
     #[serde(default)]
-    pub bars: BTreeMap<Place, f64>,
+    pub bars: BTreeMap<Place, Promise>,
     /// Words: the row stands for one row of each, whose name ends in the word and whose scripts
     /// know it as `$each`.
     #[serde(default)]
@@ -215,9 +216,12 @@ fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
         if row
             .bars
             .iter()
-            .any(|(place, bar)| !row.places.contains(place) || *bar <= 0.0)
+            .any(|(place, bar)| !row.places.contains(place) || !bar.is_speed())
         {
             return complain("a bar is not above 0, or in a place where it is not measured");
+        }
+        if !app.fresh && row.bars.values().any(|bar| bar.has_states()) {
+            return complain("without `fresh`, a bar cannot be of cold and warm runs");
         }
         if row.places.is_empty() || row.vcpus.is_empty() {
             return complain("it is measured nowhere");
@@ -342,6 +346,7 @@ mod tests {
             ("places = ['memory']", "memory"),
             ("bars = { disk = 0.9 }", "where it is not measured"),
             ("bars = { rootfs = 0 }", "not above 0"),
+            ("bars = { rootfs = { cold = 0.4 } }", "without `fresh`"),
             (
                 "also = [{ name = 'p99', about = '99 %', unit = 'us' }]",
                 "it prints no figures",
@@ -388,7 +393,6 @@ mod tests {
             .map(|figure| (&*figure.name, &*figure.unit, figure.own))
             .collect();
         assert_eq!(told, [("x", "requests/s", true), ("x-p99", "us", false)]);
-        let bar = app.rows[0].bars[&Place::Rootfs];
-        assert!((bar - 0.85).abs() < 1e-9, "{bar}");
+        assert_eq!(app.rows[0].bars[&Place::Rootfs], Promise::Same(0.85));
     }
 }

@@ -34,7 +34,7 @@ macro_rules! guess {
 }
 
 /// In the order of docs/tuning.md. Those of the layer have no switches, but for halt polls.
-static GUESSES: [Guess; 23] = [
+static GUESSES: [Guess; 24] = [
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
     guess!("shared-sites", "--append", "vmi.shared_sites=0"),
@@ -48,6 +48,7 @@ static GUESSES: [Guess; 23] = [
     of_folder(guess!("whole-folders", "--append", "fuse.whole_folders=0")),
     of_folder(guess!("write-around", "--append", "fuse.write_around=0")),
     of_folder(guess!("read-nearby", "--append", "fuse.read_nearby=0")),
+    guess!("rcu-expedite", "--append", "vmi.rcu_expedite=0"),
     guess!("pv-locks", "--append", "vmi.pv_locks=0"),
     guess!("halt-polls", "--without", "halt-polls"),
     guess!("large-pages", "--without", "large-pages"),
