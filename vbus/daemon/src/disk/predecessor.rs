@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// For how long after the start a locked file may be that of the vbusd before. The host's kernel
 /// ends a ring on a thread of its own, in several steps. That took two processors 24 to 164 ms with
-/// seven programs to run, and up to 332 ms with thirty.
+/// seven programs to run, and up to 332 ms with thirty. A host that is itself a virtual machine can
+/// stand still for seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether a locked file is waited for.
