@@ -246,8 +246,8 @@ pub struct CommandOptions {
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 
-    /// The command and its arguments [default: a shell; for a machine in the background nothing: it
-    /// runs until it is stopped]
+    /// The command and its arguments [default: a shell; with `create` and `run --detach` none, and
+    /// the machine runs until it is stopped]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
