@@ -228,7 +228,7 @@ fn serve_file(host: &mut Host, path: &Path) {
     fs::write(path.join("file"), data).unwrap();
     let path = path.display();
     host.tell(&format!(
-        "busybox httpd -f -p 10.9.0.1:7000 -h {path} >/dev/null 2>&1 & server=$!"
+        "busybox httpd -f -p 7000 -h {path} >/dev/null 2>&1 & server=$!"
     ));
 }
 
@@ -295,6 +295,48 @@ fn a_tap_of_a_bus_is_a_wire_to_the_host() {
     }
     let received: u64 = host.attribute("received").parse().unwrap();
     assert!(received > 100, "{received}");
+}
+
+/// A tap gives and takes TCP segments that are longer than its MTU, over IPv4 and over IPv6.
+#[test]
+fn long_segments_pass_a_tap_in_both_directions() {
+    let Some(mut host) = Host::with_taps() else {
+        return;
+    };
+    host.tell("ip tuntap add vm0 mode tap && ip link set vm0 up");
+    host.tell("ip addr add 10.9.0.1/24 dev vm0 && ip addr add fd00:9::1/64 dev vm0 nodad");
+    host.done(&["create-bus", "lan"]);
+    host.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
+    host.done(&["link", "lan", "out"]);
+    let folder = tempfile::tempdir().unwrap();
+    serve_file(&mut host, folder.path());
+    let sum = host.tell(&format!("sha256sum < {}/file", folder.path().display()));
+    let script = "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
+        ip link set eth0 up; ip addr add 10.9.0.2/24 dev eth0; ip addr add fd00:9::2/64 dev eth0
+        mkdir /tmp/w; httpd -p 80 -h /tmp/w
+        for host in 10.9.0.1 '[fd00:9::1]'; do
+            echo ready; read x
+            until_ 'wget -q -O /tmp/w/file http://$host:7000/file'; sha256sum < /tmp/w/file; read x
+        done";
+    let mut machine = host.machine(&["--net", "bus:lan/out"], script);
+    let most = BYTES as u64 / 1428 / 2;
+    let figure = |host: &Host, name| host.attribute(name).parse::<u64>().unwrap();
+    for guest in ["10.9.0.2", "[fd00:9::2]"] {
+        machine.hear("ready");
+        let before = figure(&host, "received");
+        machine.go_on();
+        machine.hear(sum.trim());
+        let frames = figure(&host, "received") - before;
+        assert!(frames < most, "{frames} frames to {guest}");
+        let before = figure(&host, "sent");
+        let got = host.tell(&format!(
+            "busybox wget -q -O - 'http://{guest}/file' | sha256sum"
+        ));
+        assert_eq!(got, sum);
+        let frames = figure(&host, "sent") - before;
+        assert!(frames < most, "{frames} frames from {guest}");
+        machine.go_on();
+    }
 }
 
 /// A machine takes its bus whole before the tap is there, and gets the card when it is: also if the

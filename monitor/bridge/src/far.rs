@@ -194,7 +194,9 @@ fn transmit(
     let agreed = client.capabilities();
     let mut takes = Unfinished::sent(agreed);
     // A long one takes several of the client's buffers.
-    takes.long &= agreed & cap::CHAIN != 0;
+    if agreed & cap::CHAIN == 0 {
+        (takes.long4, takes.long6) = (false, false);
+    }
     let (mut sent, mut result) = (0, Ok(()));
     *full = false;
     while sent < budget {

@@ -73,9 +73,15 @@ fn frames_of_any_length_reach_the_tap_whole() {
 
 #[test]
 fn long_segments_come_in_parts_with_the_size_of_those_on_the_wire() {
-    let all = cap::CHAIN | cap::CSUM | cap::RX_TSO4;
-    // A checksum at 34 + 16, TCP over IPv4 in segments of 1448 bytes.
-    let header = [1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0];
+    long_segments_come(1, cap::RX_TSO4, layout::VBUS_ETHERNET_TSO4);
+    long_segments_come(4, cap::RX_TSO6, layout::VBUS_ETHERNET_TSO6);
+}
+
+/// Of a kind that the host's kernel gives this number, for a guest with this capability.
+fn long_segments_come(kind: u8, takes: u32, flag: u64) {
+    let all = cap::CHAIN | cap::CSUM | takes;
+    // A checksum at 34 + 16, TCP in segments of 1448 bytes.
+    let header = [1, kind, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0];
     let frame: Vec<u8> = (0..10_000_u32).map(|i| i.to_le_bytes()[0]).collect();
     let (mut with, host) = guest(all);
     with.post(4, 4096);
@@ -87,11 +93,11 @@ fn long_segments_come_in_parts_with_the_size_of_those_on_the_wire() {
     assert!(whole == frame);
     let flags = u64::from(parts[0].1);
     assert_eq!(flags >> layout::VBUS_ETHERNET_SIZE_SHIFT, 1448);
-    let said = layout::VBUS_ETHERNET_TSO4 | layout::VBUS_ETHERNET_CSUM | layout::VBUS_ETHERNET_MORE;
+    let said = flag | layout::VBUS_ETHERNET_CSUM | layout::VBUS_ETHERNET_MORE;
     assert_eq!(flags & 0xf, said);
 
     // A guest that has not agreed to it gets none, and all others.
-    let (mut without, host) = guest(all & !cap::RX_TSO4);
+    let (mut without, host) = guest((all | cap::RX_TSO4 | cap::RX_TSO6) & !takes);
     without.post(4, 4096);
     arrives(&mut without, &host, header, &frame);
     assert_eq!(without.received(), []);

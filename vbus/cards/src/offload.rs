@@ -4,8 +4,9 @@
 
 use crate::card::{cap, word};
 use paravane_net::link::HEADER;
+use paravane_vbus::ethernet::Ip;
 use paravane_vbus::ethernet::complete;
-use paravane_vbus::ethernet::flag::{CSUM, TSO4};
+use paravane_vbus::ethernet::flag::{CSUM, TSO4, TSO6, long_over};
 use paravane_vbus_shm::layout;
 
 const VALID: u32 = word(layout::VBUS_ETHERNET_VALID);
@@ -22,6 +23,7 @@ const DATA_VALID: u8 = 2;
 /// `virtio_net_hdr.gso_type`.
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
 
 /// The header of a frame that nobody can have damaged: its checksum need not be looked at.
 pub const VERIFIED: [u8; HEADER] = {
@@ -50,8 +52,12 @@ impl Header {
             header.start = u16::try_from(flags >> START_SHIFT & 0xff).unwrap_or(0);
             header.offset = u16::try_from((flags >> OFFSET_SHIFT & 0xf) * 2).unwrap_or(0);
         }
-        if flags & TSO4 != 0 && caps & cap::TSO4 != 0 {
-            header.gso_type = GSO_TCPV4;
+        header.gso_type = match long_over(flags) {
+            Some(Ip::V4) if caps & cap::TSO4 != 0 => GSO_TCPV4,
+            Some(Ip::V6) if caps & cap::TSO6 != 0 => GSO_TCPV6,
+            _ => GSO_NONE,
+        };
+        if header.gso_type != GSO_NONE {
             header.gso_size = u16::try_from(flags >> SIZE_SHIFT).unwrap_or(0);
         }
         header
@@ -98,10 +104,12 @@ impl Header {
         if self.flags & NEEDS_CSUM != 0 {
             let (start, offset) = (u32::from(self.start), u32::from(self.offset));
             let checksum = CSUM | start << START_SHIFT | (offset / 2) << OFFSET_SHIFT;
-            if self.gso_type == GSO_TCPV4 {
-                return checksum | TSO4 | u32::from(self.gso_size) << SIZE_SHIFT;
-            }
-            return checksum;
+            let long = match self.gso_type {
+                GSO_TCPV4 => TSO4,
+                GSO_TCPV6 => TSO6,
+                _ => return checksum,
+            };
+            return checksum | long | u32::from(self.gso_size) << SIZE_SHIFT;
         }
         if self.flags & DATA_VALID != 0 {
             VALID
@@ -134,10 +142,12 @@ pub fn to_guest<'a>(
         && header.offset <= OFFSET_MOST
         && header.offset.is_multiple_of(2);
     // Others were not asked for, and none of these has headers so long.
-    let long = header.gso_type == GSO_TCPV4
-        && caps & cap::RX_TSO4 != 0
-        && header.flags & NEEDS_CSUM != 0
-        && can_say;
+    let takes = match header.gso_type {
+        GSO_TCPV4 => cap::RX_TSO4,
+        GSO_TCPV6 => cap::RX_TSO6,
+        _ => 0,
+    };
+    let long = caps & takes != 0 && header.flags & NEEDS_CSUM != 0 && can_say;
     if header.gso_type != GSO_NONE && !long {
         return None;
     }
@@ -161,7 +171,7 @@ mod tests {
 
     #[test]
     fn flags_and_headers_say_the_same() {
-        let all = cap::CSUM | cap::TSO4;
+        let all = cap::CSUM | cap::TSO4 | cap::TSO6;
         let flags = CSUM | 34 << START_SHIFT | 8 << OFFSET_SHIFT;
         let header = Header::of_flags(flags, all);
         assert_eq!(
@@ -171,8 +181,13 @@ mod tests {
         assert_eq!(super::flags(&header.bytes()), flags);
         let long = Header::of_flags(flags | TSO4 | 1448 << SIZE_SHIFT, all);
         assert_eq!(long.bytes()[..6], [NEEDS_CSUM, GSO_TCPV4, 0, 0, 0xa8, 5]);
+        let said = flags | TSO6 | 1448 << SIZE_SHIFT;
+        let six = Header::of_flags(said, all);
+        assert_eq!(six.bytes()[..6], [NEEDS_CSUM, GSO_TCPV6, 0, 0, 0xa8, 5]);
+        assert_eq!(super::flags(&six.bytes()), said);
         // What was not agreed on does not hold.
         assert_eq!(Header::of_flags(u32::MAX, 0), Header::default());
+        assert_eq!(Header::of_flags(said, all & !cap::TSO6), header);
         assert_eq!(
             super::flags(&[DATA_VALID, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             VALID
@@ -256,11 +271,17 @@ mod tests {
         // Without a checksum to complete, or with one at no place that flags can say.
         assert_eq!(flags(Header { flags: 0, ..long }, all), None);
         assert_eq!(flags(Header { start: 300, ..long }, all), None);
-        // TCP over IPv6.
-        let other = Header {
-            gso_type: 4,
+        let six = Header {
+            gso_type: GSO_TCPV6,
             ..long
         };
-        assert_eq!(flags(other, all), None);
+        assert_eq!(flags(six, all), None);
+        assert_eq!(flags(six, all | cap::RX_TSO6), Some(expected | TSO6));
+        // Datagrams.
+        let other = Header {
+            gso_type: 3,
+            ..long
+        };
+        assert_eq!(flags(other, cap::ALL), None);
     }
 }

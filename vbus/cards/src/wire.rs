@@ -63,7 +63,10 @@ impl Wire {
     #[must_use]
     pub fn new(link: Link, mac: [u8; 6]) -> Self {
         let (class, segments) = if link.headers {
-            ("venet-tap", cap::TSO4 | cap::RX_TSO4)
+            (
+                "venet-tap",
+                cap::TSO4 | cap::RX_TSO4 | cap::TSO6 | cap::RX_TSO6,
+            )
         } else {
             ("venet-passt", 0)
         };
@@ -105,6 +108,7 @@ impl Wire {
         let offload = Offload {
             checksum: has(cap::CSUM),
             tcp4: has(cap::CHAIN | cap::CSUM | cap::RX_TSO4),
+            tcp6: has(cap::CHAIN | cap::CSUM | cap::RX_TSO6),
             ..Offload::default()
         };
         if let Err(error) = tap::set_offload(link, offload) {

@@ -8,7 +8,7 @@ mod common;
 mod ports;
 
 use common::{COUNT, Client, attribute, buffer, large, name, system};
-use paravane_vbus::ethernet::{cap, flag};
+use paravane_vbus::ethernet::{Ip, cap, flag};
 use paravane_vbus::{MemoryContext, Vbus};
 use ports::{Got, Mac, Port};
 use proptest::prelude::*;
@@ -32,10 +32,14 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The sum of the pseudo header of a packet of IPv4.
+/// The sum of the pseudo header of a packet of IPv4 or IPv6.
 fn pseudo(ip: &[u8], length: usize) -> u16 {
     let length = u16::try_from(length).unwrap().to_be_bytes();
-    sum(&[&ip[12..20], &[0, ip[9]], &length].concat())
+    let (addresses, protocol) = match ip[0] >> 4 {
+        4 => (&ip[12..20], ip[9]),
+        _ => (&ip[8..40], ip[6]),
+    };
+    sum(&[addresses, &[0, protocol], &length].concat())
 }
 
 /// What a sender says of the checksum.
@@ -45,6 +49,7 @@ fn place(start: usize, offset: usize) -> u32 {
 
 #[derive(Clone, Debug)]
 struct Stream {
+    six: bool,
     vlan: bool,
     ip_options: usize,
     tcp_options: usize,
@@ -61,7 +66,40 @@ impl Stream {
     }
 
     fn tcp(&self) -> usize {
-        self.ip() + 20 + self.ip_options
+        self.ip() + if self.six { 40 } else { 20 + self.ip_options }
+    }
+
+    fn tso(&self) -> u32 {
+        if self.six { flag::TSO6 } else { flag::TSO4 }
+    }
+
+    /// Whether a receiver has agreed on it as it is.
+    fn is_taken(&self, to: &Port) -> bool {
+        let long = if self.six { cap::RX_TSO6 } else { cap::RX_TSO4 };
+        to.has(cap::CHAIN | cap::CSUM | long)
+    }
+
+    /// A header of IP.
+    fn ip_header(&self) -> Vec<u8> {
+        let length = 20 + self.tcp_options + self.payload.len();
+        let total = self.tcp() - self.ip() + length;
+        let half = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
+        if self.six {
+            let addresses = (0..32).map(|n| n * 7);
+            let [high, low] = half(length);
+            return [0x60, 0, 0, 9, high, low, 6, 64]
+                .into_iter()
+                .chain(addresses)
+                .collect();
+        }
+        let mut ip = vec![0x45 + u8::try_from(self.ip_options / 4).unwrap(), 0];
+        ip.extend(half(total));
+        ip.extend(self.id.to_be_bytes());
+        ip.extend([0x40, 0, 64, 6, 0, 0, 10, 8, 0, 1, 10, 8, 0, 2]);
+        ip.extend(vec![1; self.ip_options]);
+        let checksum = !sum(&ip);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        ip
     }
 
     fn headers(&self) -> usize {
@@ -74,15 +112,8 @@ impl Stream {
         if self.vlan {
             frame.extend([0x81, 0, 0, 5]);
         }
-        frame.extend([8, 0]);
-        let total = 40 + self.ip_options + self.tcp_options + self.payload.len();
-        let mut ip = vec![0x45 + u8::try_from(self.ip_options / 4).unwrap(), 0];
-        ip.extend(u16::try_from(total).unwrap().to_be_bytes());
-        ip.extend(self.id.to_be_bytes());
-        ip.extend([0x40, 0, 64, 6, 0, 0, 10, 8, 0, 1, 10, 8, 0, 2]);
-        ip.extend(vec![1; self.ip_options]);
-        let checksum = !sum(&ip);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        frame.extend(if self.six { [0x86, 0xdd] } else { [8, 0] });
+        let ip = self.ip_header();
         let mut tcp = vec![0x12, 0x34, 0, 80];
         tcp.extend(self.seq.to_be_bytes());
         tcp.extend([1, 2, 3, 4]);
@@ -93,7 +124,7 @@ impl Stream {
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
         frame.extend([ip, tcp, self.payload.clone()].concat());
         let size = u32::try_from(self.mss).unwrap() << 16;
-        (frame, place(self.tcp(), 16) | flag::TSO4 | size)
+        (frame, place(self.tcp(), 16) | self.tso() | size)
     }
 
     /// Checks what a receiver got of it.
@@ -103,14 +134,22 @@ impl Stream {
             assert_eq!(frame[..12], [to.mac, from].concat());
             let (ip, tcp) = (&frame[self.ip()..], &frame[self.tcp()..]);
             let payload = &frame[self.headers()..];
-            assert_eq!(usize::from(word(ip, 2)), ip.len(), "length of IP");
-            assert_eq!(sum(&ip[..20 + self.ip_options]), 0xffff, "checksum of IP");
+            if self.six {
+                assert_eq!(usize::from(word(ip, 4)), tcp.len(), "length of IP");
+            } else {
+                assert_eq!(usize::from(word(ip, 2)), ip.len(), "length of IP");
+                let header = &ip[..20 + self.ip_options];
+                assert_eq!(sum(header), 0xffff, "checksum of IP");
+                let id = self.id.wrapping_add(u16::try_from(number).unwrap());
+                assert_eq!(word(ip, 4), id);
+            }
             // The form is one that the receiver takes.
             if flags & flag::TSO4 == 0 {
                 assert!(payload.len() <= self.mss, "{} bytes", payload.len());
                 assert_eq!(flags >> 16, 0);
             } else {
-                assert!(to.has(cap::CHAIN | cap::CSUM | cap::RX_TSO4));
+                assert!(self.is_taken(to));
+                assert_eq!(flags & flag::TSO6, self.tso());
                 assert_eq!(flags >> 16, u32::try_from(self.mss).unwrap());
             }
             let pseudo = pseudo(ip, tcp.len());
@@ -128,8 +167,6 @@ impl Stream {
                 seq,
                 self.seq.wrapping_add(u32::try_from(seen.len()).unwrap())
             );
-            let id = self.id.wrapping_add(u16::try_from(number).unwrap());
-            assert_eq!(word(ip, 4), id);
             let (first, last) = (number == 0, number + 1 == all.len());
             let mut expected = self.flags;
             expected &= if last { 0xff } else { !FIN_PSH };
@@ -148,7 +185,7 @@ fn bytes(count: usize) -> Vec<u8> {
 
 fn stream() -> impl Strategy<Value = Stream> {
     (
-        any::<bool>(),
+        any::<[bool; 2]>(),
         0usize..=10,
         0usize..=10,
         0usize..12_000,
@@ -158,7 +195,8 @@ fn stream() -> impl Strategy<Value = Stream> {
         100usize..1900,
     )
         .prop_map(
-            |(vlan, ip_options, tcp_options, payload, flags, seq, id, mss)| Stream {
+            |([six, vlan], ip_options, tcp_options, payload, flags, seq, id, mss)| Stream {
+                six,
                 vlan,
                 ip_options: 4 * ip_options,
                 tcp_options: 4 * tcp_options,
@@ -205,7 +243,7 @@ fn a_long_segment_reaches_each_receiver_in_a_form_that_it_takes() {
         let all = to.receive_all(&mut vbus);
         stream.check(&all, &to, from.mac);
         let segments = stream.payload.len().div_ceil(stream.mss).max(1);
-        let takes = to.has(cap::CHAIN | cap::CSUM | cap::RX_TSO4);
+        let takes = stream.is_taken(&to);
         prop_assert_eq!(all.len(), if takes { 1 } else { segments });
         prop_assert!(other.receive(&mut vbus).is_none());
         // All descriptors of the sender are back.
@@ -297,14 +335,23 @@ fn nonsense_reaches_nobody_in_a_form_that_was_not_agreed_on() {
         }
         frame.truncate(12 + cut.index(frame.len() - 11));
         from.send(&mut vbus, &frame, other_flags.unwrap_or(flags), &[]);
-        let sent = from.caps & cap::TSO4 != 0;
         for Got { frame, flags } in to.receive_all(&mut vbus) {
             let long = flags & flag::TSO4 != 0;
-            prop_assert!(!long || (sent && to.has(cap::CHAIN | cap::CSUM | cap::RX_TSO4)));
+            let (sent, takes) = match flag::long_over(flags) {
+                None => (0, 0),
+                Some(Ip::V4) => (cap::TSO4, cap::RX_TSO4),
+                Some(Ip::V6) => (cap::TSO6, cap::RX_TSO6),
+            };
+            let takes = if long {
+                takes | cap::CHAIN | cap::CSUM
+            } else {
+                takes
+            };
+            prop_assert!(from.has(sent) && to.has(takes));
             prop_assert!(flags & flag::CSUM == 0 || (to.has(cap::CSUM) && from.has(cap::CSUM)));
             prop_assert!(!long || flags & flag::CSUM != 0);
             // Nobody has verified it.
-            prop_assert_eq!(flags & 4, 0);
+            prop_assert!(flags & 4 == 0 || long);
             if flags & flag::CSUM != 0 {
                 let start = (flags >> 8 & 0xff) as usize;
                 let end = start + (flags >> 4 & 0xf) as usize * 2 + 2;
@@ -319,6 +366,7 @@ fn nonsense_reaches_nobody_in_a_form_that_was_not_agreed_on() {
 
 fn stream_of(payload: usize, mss: usize) -> Stream {
     Stream {
+        six: false,
         vlan: false,
         ip_options: 0,
         tcp_options: 0,

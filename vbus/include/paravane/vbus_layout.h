@@ -48,12 +48,15 @@
 #define VBUS_ETHERNET_CAP_CSUM 0x2 /* checksums may be incomplete or verified, in both directions */
 #define VBUS_ETHERNET_CAP_TSO4 0x4 /* the north sends TCP segments over IPv4 that are longer than the MTU */
 #define VBUS_ETHERNET_CAP_RX_TSO4 0x8 /* the south does. Nothing without the first two */
+#define VBUS_ETHERNET_CAP_TSO6 0x10 /* as VBUS_ETHERNET_CAP_TSO4, over IPv6 */
+#define VBUS_ETHERNET_CAP_RX_TSO6 0x20 /* as VBUS_ETHERNET_CAP_RX_TSO4, over IPv6 */
 
 /* virtual-ethernet: vbus_descriptor.flags. All but VBUS_ETHERNET_MORE are of a frame's first descriptor */
 #define VBUS_ETHERNET_MORE 0x1 /* the frame goes on in the next descriptor */
 #define VBUS_ETHERNET_CSUM 0x2 /* the checksum at start + offset is that of the pseudo header: the rest, from start to the end, is to be added */
 #define VBUS_ETHERNET_VALID 0x4 /* the checksum was verified */
 #define VBUS_ETHERNET_TSO4 0x8 /* TCP over IPv4, as long as several segments of size bytes */
+#define VBUS_ETHERNET_TSO6 0xc /* both of these bits: TCP over IPv6 instead. Its checksum is not verified */
 #define VBUS_ETHERNET_OFFSET_SHIFT 0x4 /* offset / 2: 4 bits */
 #define VBUS_ETHERNET_START_SHIFT 0x8 /* start: 8 bits */
 #define VBUS_ETHERNET_SIZE_SHIFT 0x10 /* size: 16 bits */

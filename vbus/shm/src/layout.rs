@@ -75,6 +75,10 @@ pub const VBUS_ETHERNET_CAP_CSUM: u64 = 0x2;
 pub const VBUS_ETHERNET_CAP_TSO4: u64 = 0x4;
 /// The south does. Nothing without the first two.
 pub const VBUS_ETHERNET_CAP_RX_TSO4: u64 = 0x8;
+/// As VBUS_ETHERNET_CAP_TSO4, over IPv6.
+pub const VBUS_ETHERNET_CAP_TSO6: u64 = 0x10;
+/// As VBUS_ETHERNET_CAP_RX_TSO4, over IPv6.
+pub const VBUS_ETHERNET_CAP_RX_TSO6: u64 = 0x20;
 
 // virtual-ethernet: vbus_descriptor.flags. All but VBUS_ETHERNET_MORE are of a frame's first descriptor
 /// The frame goes on in the next descriptor.
@@ -85,6 +89,8 @@ pub const VBUS_ETHERNET_CSUM: u64 = 0x2;
 pub const VBUS_ETHERNET_VALID: u64 = 0x4;
 /// TCP over IPv4, as long as several segments of size bytes.
 pub const VBUS_ETHERNET_TSO4: u64 = 0x8;
+/// Both of these bits: TCP over IPv6 instead. Its checksum is not verified.
+pub const VBUS_ETHERNET_TSO6: u64 = 0xc;
 /// Offset / 2: 4 bits.
 pub const VBUS_ETHERNET_OFFSET_SHIFT: u64 = 0x4;
 /// Start: 8 bits.

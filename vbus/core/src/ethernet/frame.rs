@@ -83,13 +83,13 @@ impl Frame {
         (self.cut, self.finished) = (0, false);
         let flags = self.parts.flags();
         let checksum = may.checksum && flags & flag::CSUM != 0;
-        let long = may.long && flags & flag::TSO4 != 0;
+        let long = flag::long_over(flags).filter(|&ip| may.has_long(ip));
         let (start, at) = flag::checksum(flags);
         let len = self.parts.len();
-        let form = if len < HEADER || (long && !checksum) {
+        let form = if len < HEADER || (long.is_some() && !checksum) {
             Form::Malformed
-        } else if long {
-            let tcp = Tcp::read(&self.head, len, flag::size(flags));
+        } else if let Some(ip) = long {
+            let tcp = Tcp::read(&self.head, len, ip, flag::size(flags));
             let tcp = tcp.filter(|tcp| tcp.places() == (start, at));
             tcp.map_or(Form::Malformed, Form::Long)
         } else if !checksum {
@@ -154,7 +154,7 @@ impl Frame {
                 self.finish(memory, start, at)?;
                 (give(&Content::of(&self.space), 0)?, Way::Summed)
             }
-            Some(Form::Long(tcp)) if self.cut > 0 || !takes.long => {
+            Some(Form::Long(tcp)) if self.cut > 0 || !takes.has_long(tcp.over()) => {
                 return self.cut(memory, tcp, takes, give);
             }
             Some(_) => {

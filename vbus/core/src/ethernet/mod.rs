@@ -59,24 +59,40 @@ pub mod cap {
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_TSO4);
     /// It takes them.
     pub const RX_TSO4: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO4);
+    /// As [`TSO4`], over IPv6.
+    pub const TSO6: u32 = word(layout::VBUS_ETHERNET_CAP_TSO6);
+    /// As [`RX_TSO4`], over IPv6.
+    pub const RX_TSO6: u32 = word(layout::VBUS_ETHERNET_CAP_RX_TSO6);
     /// All of them.
-    pub const ALL: u32 = CHAIN | CSUM | TSO4 | RX_TSO4;
+    pub const ALL: u32 = CHAIN | CSUM | TSO4 | RX_TSO4 | TSO6 | RX_TSO6;
 }
 
 /// Flags of descriptors.
 pub mod flag {
-    use super::{layout, word};
+    use super::{Ip, layout, word};
 
     /// The frame goes on in the next descriptor.
     pub const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
     /// A checksum is to be completed.
     pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
-    /// A long TCP segment.
+    /// A long TCP segment over IPv4.
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_TSO4);
+    /// A long TCP segment over IPv6: both bits.
+    pub const TSO6: u32 = word(layout::VBUS_ETHERNET_TSO6);
 
     const OFFSET: u32 = word(layout::VBUS_ETHERNET_OFFSET_SHIFT);
     const START: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
     const SIZE: u32 = word(layout::VBUS_ETHERNET_SIZE_SHIFT);
+
+    /// What the long TCP segment is over, if the frame is one.
+    #[must_use]
+    pub fn long_over(flags: u32) -> Option<Ip> {
+        match flags & TSO6 {
+            TSO6 => Some(Ip::V6),
+            TSO4 => Some(Ip::V4),
+            _ => None,
+        }
+    }
 
     /// Where the checksum begins to count, and where it is.
     pub(super) fn checksum(flags: u32) -> (usize, usize) {
@@ -96,7 +112,7 @@ pub mod flag {
 
     /// Of the flags only those of a long segment.
     pub(super) fn long(flags: u32) -> u32 {
-        short(flags) | flags & (TSO4 | u32::MAX << SIZE)
+        short(flags) | flags & (TSO6 | u32::MAX << SIZE)
     }
 }
 
@@ -111,32 +127,55 @@ pub fn more(caps: u32) -> u32 {
     }
 }
 
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// 4.
+    V4,
+    /// 6.
+    V6,
+}
+
 /// What may be unfinished in frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     /// A checksum is incomplete.
     pub checksum: bool,
     /// A TCP segment over IPv4 is as long as several. Not without the first.
-    pub long: bool,
+    pub long4: bool,
+    /// The same over IPv6.
+    pub long6: bool,
 }
 
 impl Unfinished {
     /// In frames that a client with these capabilities sends.
     #[must_use]
     pub fn sent(caps: u32) -> Self {
-        Unfinished::by(caps, cap::CSUM | cap::TSO4)
+        Unfinished::by(caps, cap::CSUM, [cap::TSO4, cap::TSO6])
     }
 
     /// In frames that it takes.
     #[must_use]
     pub fn received(caps: u32) -> Self {
-        Unfinished::by(caps, cap::CHAIN | cap::CSUM | cap::RX_TSO4)
+        let all = cap::CHAIN | cap::CSUM;
+        Unfinished::by(caps, all, [cap::RX_TSO4, cap::RX_TSO6])
     }
 
-    fn by(caps: u32, long: u32) -> Self {
+    /// Whether it may be a TCP segment over this that is as long as several.
+    #[must_use]
+    pub fn has_long(self, ip: Ip) -> bool {
+        match ip {
+            Ip::V4 => self.long4,
+            Ip::V6 => self.long6,
+        }
+    }
+
+    fn by(caps: u32, all: u32, long: [u32; 2]) -> Self {
+        let [long4, long6] = long.map(|long| caps & (all | long) == all | long);
         Unfinished {
             checksum: caps & cap::CSUM != 0,
-            long: caps & long == long,
+            long4,
+            long6,
         }
     }
 }

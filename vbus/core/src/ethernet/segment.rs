@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP over IPv4: cuts a long segment into short ones. Internet checksums.
+//! TCP over IPv4 and IPv6: cuts a long segment into short ones. Internet checksums.
+
+use super::Ip;
 
 /// `FIN` and `PSH`: of the last segment only.
 const LAST: u8 = 0x09;
@@ -8,9 +10,13 @@ const FIRST: u8 = 0x80;
 /// Where the checksum of TCP is.
 const CHECKSUM: usize = 16;
 
-/// A TCP segment over IPv4 whose headers were checked.
+/// Bytes of the header of IPv6.
+const SIX: usize = 40;
+
+/// A TCP segment whose headers were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
+    over: Ip,
     /// Where the header of IP begins, and that of TCP.
     ip: usize,
     tcp: usize,
@@ -21,34 +27,49 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Reads the headers of a frame of `len` bytes. `None`: it is no TCP segment over IPv4 that can
-    /// be cut into segments of `size` bytes.
-    pub fn read(head: &[u8], len: usize, size: usize) -> Option<Self> {
+    /// Reads the headers of a frame of `len` bytes. `None`: it is no TCP segment over this that can
+    /// be cut into segments of `size` bytes. One over IPv6 has no headers in between.
+    pub fn read(head: &[u8], len: usize, over: Ip, size: usize) -> Option<Self> {
         // One tag of a VLAN may be in between.
         let ip = match half(head, 12)? {
             0x8100 | 0x88a8 => 18,
             _ => 14,
         };
-        let version = *head.get(ip)?;
-        let tcp = ip + usize::from(version & 0xf) * 4;
+        let (kind, version) = (half(head, ip - 2)?, *head.get(ip)?);
+        let (tcp, sound) = match over {
+            Ip::V4 => {
+                let tcp = ip + usize::from(version & 0xf) * 4;
+                let sound = (kind, version >> 4) == (0x0800, 4)
+                    && tcp >= ip + 20
+                    && head.get(ip + 9) == Some(&6)
+                    // No fragment.
+                    && half(head, ip + 6)? & 0x3fff == 0
+                    && usize::from(half(head, ip + 2)?) + ip == len;
+                (tcp, sound)
+            }
+            Ip::V6 => {
+                let tcp = ip + SIX;
+                let sound = (kind, version >> 4) == (0x86dd, 6)
+                    && head.get(ip + 6) == Some(&6)
+                    && usize::from(half(head, ip + 4)?) + tcp == len;
+                (tcp, sound)
+            }
+        };
         let headers = tcp + usize::from(*head.get(tcp + 12)? >> 4) * 4;
-        let sound = half(head, ip - 2)? == 0x0800
-            && version >> 4 == 4
-            && tcp >= ip + 20
-            && head.get(ip + 9) == Some(&6)
-            // No fragment.
-            && half(head, ip + 6)? & 0x3fff == 0
-            && usize::from(half(head, ip + 2)?) + ip == len
-            && headers >= tcp + 20
-            && headers <= len.min(head.len())
-            && size > 0;
+        let sound = sound && headers >= tcp + 20 && headers <= len.min(head.len()) && size > 0;
         sound.then(|| Tcp {
+            over,
             ip,
             tcp,
             headers,
             payload: len - headers,
             size,
         })
+    }
+
+    /// The IP that it is over.
+    pub fn over(&self) -> Ip {
+        self.over
     }
 
     /// Bytes of all headers.
@@ -73,14 +94,24 @@ impl Tcp {
     /// has `len` bytes. The checksum is that of the pseudo header.
     pub fn finish(&self, headers: &mut [u8], first: usize, len: usize) {
         let Tcp { ip, tcp, .. } = *self;
-        let number = u16::try_from(first / self.size).unwrap_or(0);
-        let total = u16::try_from(self.headers - ip + len).unwrap_or(0);
-        put(headers, ip + 2, total);
-        let id = half(headers, ip + 4).unwrap_or(0);
-        put(headers, ip + 4, id.wrapping_add(number));
-        put(headers, ip + 10, 0);
-        let header = !fold(sum(headers.get(ip..tcp).unwrap_or_default()));
-        put(headers, ip + 10, header);
+        let half_of = |length: usize| u16::try_from(length).unwrap_or(0);
+        let length = self.headers - tcp + len;
+        let addresses = match self.over {
+            Ip::V4 => {
+                put(headers, ip + 2, half_of(tcp - ip + length));
+                let id = half(headers, ip + 4).unwrap_or(0);
+                let number = half_of(first / self.size);
+                put(headers, ip + 4, id.wrapping_add(number));
+                put(headers, ip + 10, 0);
+                let header = !fold(sum(headers.get(ip..tcp).unwrap_or_default()));
+                put(headers, ip + 10, header);
+                ip + 12..ip + 20
+            }
+            Ip::V6 => {
+                put(headers, ip + 4, half_of(length));
+                ip + 8..tcp
+            }
+        };
         if let Some(place) = headers.get_mut(tcp + 4..).and_then(<[u8]>::first_chunk_mut) {
             let offset = u32::try_from(first).unwrap_or(0);
             *place = u32::from_be_bytes(*place)
@@ -96,9 +127,8 @@ impl Tcp {
             }
         }
         // Addresses, protocol, and length of TCP.
-        let addresses = sum(headers.get(ip + 12..ip + 20).unwrap_or_default());
-        let length = (self.headers - tcp + len) as u64;
-        put(headers, tcp + CHECKSUM, fold(addresses + 6 + length));
+        let addresses = sum(headers.get(addresses).unwrap_or_default());
+        put(headers, tcp + CHECKSUM, fold(addresses + 6 + length as u64));
     }
 }
 

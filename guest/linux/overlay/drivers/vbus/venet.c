@@ -6,6 +6,7 @@
 #include <linux/err.h>
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
+#include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include "venet.h"
@@ -20,7 +21,7 @@ module_param_named(interrupts, venet_interrupts, uint, 0644);
 MODULE_PARM_DESC(interrupts, "interrupts of pairs' own: 0: never; 1: of several pairs; 2: always");
 
 #define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4 | \
-	      VBUS_ETHERNET_CAP_RX_TSO4)
+	      VBUS_ETHERNET_CAP_RX_TSO4 | VBUS_ETHERNET_CAP_TSO6 | VBUS_ETHERNET_CAP_RX_TSO6)
 
 /* The device is used no more until it is connected anew. */
 void venet_break(struct venet *venet, int error)
@@ -248,7 +249,19 @@ static netdev_features_t venet_fix_features(struct net_device *dev, netdev_featu
 		features &= ~NETIF_F_HW_CSUM;
 	if (!(venet->caps & VBUS_ETHERNET_CAP_TSO4))
 		features &= ~NETIF_F_TSO;
+	if (!(venet->caps & VBUS_ETHERNET_CAP_TSO6))
+		features &= ~NETIF_F_TSO6;
 	return features;
+}
+
+/* Devices cut segments over IPv6 that have no headers between those of IPv6 and TCP. */
+static netdev_features_t venet_features_check(struct sk_buff *skb, struct net_device *dev,
+					      netdev_features_t features)
+{
+	if (skb_is_gso(skb) && skb_shinfo(skb)->gso_type & SKB_GSO_TCPV6 &&
+	    ipv6_hdr(skb)->nexthdr != IPPROTO_TCP)
+		features &= ~NETIF_F_GSO_MASK;
+	return vlan_features_check(skb, features);
 }
 
 int venet_again(struct venet *venet)
@@ -272,6 +285,7 @@ static const struct net_device_ops venet_ops = {
 	.ndo_start_xmit		= venet_xmit,
 	.ndo_validate_addr	= eth_validate_addr,
 	.ndo_fix_features	= venet_fix_features,
+	.ndo_features_check	= venet_features_check,
 	.ndo_change_mtu		= venet_change_mtu,
 };
 
@@ -337,7 +351,7 @@ static int venet_probe(struct vbus_device *device)
 	end(venet);
 	if (error)
 		goto free;
-	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO;
+	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6;
 	dev->features = dev->hw_features;
 	dev->vlan_features = dev->hw_features;
 	/* From down to up, or the state of the link stays unknown. */

@@ -78,18 +78,31 @@ static struct sk_buff *begun(struct venet_pair *pair, struct page *page, u32 use
 }
 
 /*
- * A frame as long as several segments: what is sent on must be cut again. Returns false if the
- * flags make no sense.
+ * A frame that may be as long as several segments: what is sent on must be cut again. Returns false
+ * if the flags make no sense.
  */
-static bool segments(struct sk_buff *skb, u32 flags)
+static bool segments(struct sk_buff *skb, u32 flags, u32 caps)
 {
 	u16 size = flags >> VBUS_ETHERNET_SIZE_SHIFT;
+	int type;
 
+	switch (flags & VBUS_ETHERNET_TSO6) {
+	case VBUS_ETHERNET_TSO4:
+		type = caps & VBUS_ETHERNET_CAP_RX_TSO4 ? SKB_GSO_TCPV4 : 0;
+		break;
+	case VBUS_ETHERNET_TSO6:
+		type = caps & VBUS_ETHERNET_CAP_RX_TSO6 ? SKB_GSO_TCPV6 : 0;
+		break;
+	default:
+		type = 0;
+	}
+	if (!type)
+		return true;
 	if (!size || skb->ip_summed != CHECKSUM_PARTIAL)
 		return false;
 	skb_shinfo(skb)->gso_size = size;
 	/* The stack looks at the headers, and counts the segments. */
-	skb_shinfo(skb)->gso_type = SKB_GSO_TCPV4 | SKB_GSO_DODGY;
+	skb_shinfo(skb)->gso_type = type | SKB_GSO_DODGY;
 	skb_shinfo(skb)->gso_segs = 0;
 	return true;
 }
@@ -108,8 +121,7 @@ static void deliver(struct venet_pair *pair, struct sk_buff *skb, u32 flags)
 	} else if (flags & VBUS_ETHERNET_VALID && venet->caps & VBUS_ETHERNET_CAP_CSUM) {
 		skb->ip_summed = CHECKSUM_UNNECESSARY;
 	}
-	if (flags & VBUS_ETHERNET_TSO4 && venet->caps & VBUS_ETHERNET_CAP_RX_TSO4 &&
-	    !segments(skb, flags))
+	if (!segments(skb, flags, venet->caps))
 		goto drop;
 	dev_sw_netstats_rx_add(venet->dev, skb->len);
 	skb->protocol = eth_type_trans(skb, venet->dev);

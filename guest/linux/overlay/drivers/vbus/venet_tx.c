@@ -24,7 +24,8 @@ static u32 flags_of(struct sk_buff *skb)
 			start << VBUS_ETHERNET_START_SHIFT;
 	}
 	if (skb_is_gso(skb))
-		flags |= VBUS_ETHERNET_TSO4 |
+		flags |= (skb_shinfo(skb)->gso_type & SKB_GSO_TCPV6 ? VBUS_ETHERNET_TSO6 :
+			  VBUS_ETHERNET_TSO4) |
 			 skb_shinfo(skb)->gso_size << VBUS_ETHERNET_SIZE_SHIFT;
 	return flags;
 }

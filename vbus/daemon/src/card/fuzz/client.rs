@@ -6,7 +6,7 @@ use super::host::End;
 use super::rings::{Lane, Shares};
 use paravane_fuzz::Input;
 use paravane_vbus::ethernet::queues::{self, EVENTS, PAIRS};
-use paravane_vbus::ethernet::{call, cap, flag};
+use paravane_vbus::ethernet::{Ip, call, cap, flag};
 use paravane_vbus::{ConnectionId, Error, Kind};
 use paravane_vbus_protocol::Shared;
 use paravane_vbus_shm::{layout, word};
@@ -267,8 +267,12 @@ impl Conn {
                 assert!(flags & flag::MORE == 0 || has(cap::CHAIN), "parts");
                 let checksum = flag::CSUM | VALID;
                 assert!(flags & checksum == 0 || has(cap::CSUM), "a checksum");
-                let long = cap::CHAIN | cap::CSUM | cap::RX_TSO4;
-                assert!(flags & flag::TSO4 == 0 || has(long), "a long segment");
+                let long = match flag::long_over(flags) {
+                    None => 0,
+                    Some(Ip::V4) => cap::CHAIN | cap::CSUM | cap::RX_TSO4,
+                    Some(Ip::V6) => cap::CHAIN | cap::CSUM | cap::RX_TSO6,
+                };
+                assert!(has(long), "a long segment");
                 if let (0, Some(host)) = (queue, &mut self.host) {
                     host.came(&bytes, judged);
                 }
@@ -285,10 +289,13 @@ impl Conn {
         for (header, frame) in host.read() {
             let csum = self.caps & cap::CSUM != 0;
             assert!(header[0] & 1 == 0 || csum, "a checksum is left out");
-            assert!(
-                header[1] == 0 || self.caps & cap::TSO4 != 0,
-                "a segment is too long"
-            );
+            let long = match header[1] {
+                0 => 0,
+                1 => cap::TSO4,
+                4 => cap::TSO6,
+                other => unreachable!("frames of kind {other}"),
+            };
+            assert!(self.caps & long == long, "a segment is too long");
             if !self.hostile && self.pairs == 1 {
                 let sent = self.sent.pop_front();
                 assert!(sent.as_ref() == Some(&frame), "another frame");
