@@ -109,7 +109,6 @@ impl Wire {
             checksum: has(cap::CSUM),
             tcp4: has(cap::CHAIN | cap::CSUM | cap::RX_TSO4),
             tcp6: has(cap::CHAIN | cap::CSUM | cap::RX_TSO6),
-            ..Offload::default()
         };
         if let Err(error) = tap::set_offload(link, offload) {
             warn!("network: the host keeps its offloads: {error}");
