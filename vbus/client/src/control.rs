@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest time for an answer. vbusd answers at once.
+/// Longest time for an answer. vbusd answers at once, but the host may stand still.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most events that are kept until they are asked for. vbusd bounds them, too, and says what was
 /// lost.
@@ -42,7 +42,7 @@ pub enum Error {
     /// The host refuses something.
     #[error("{0}: {1}")]
     Host(&'static str, Errno),
-    /// vbusd says something unexpected, or nothing.
+    /// vbusd says something unexpected.
     #[error("vbusd: {0}")]
     Protocol(String),
     /// The caller passed something that is not possible.
@@ -113,7 +113,8 @@ impl Control {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if !readable(self.socket.as_fd(), Some(left))? {
-                return Err(Error::Protocol("it does not answer".to_string()));
+                // What it answers later would be taken for the answer to another request.
+                return Err(Error::Lost("vbusd does not answer".to_string()));
             }
             match self.next()? {
                 Some((Reply::Event(event), _)) => self.keep(event),

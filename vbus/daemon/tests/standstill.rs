@@ -150,3 +150,22 @@ fn a_client_learns_of_its_end_when_its_card_has_ended() {
     network.reconnect(Duration::from_secs(20)).unwrap();
     assert_eq!(network.call(MACQUERY, &[]).unwrap(), network.mac().unwrap());
 }
+
+/// The host may stand still for longer than a client waits for an answer.
+#[test]
+fn a_client_connects_again_when_vbusd_has_stood_for_long() {
+    let daemon = Daemon::with("venet-switch");
+    let mut client = daemon.client();
+    let process = libc::pid_t::try_from(daemon.child.id()).unwrap();
+    // SAFETY: a signal for a child of this process, which was not waited for.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    signal(libc::SIGSTOP);
+    thread::scope(|scope| {
+        let again = scope.spawn(|| client.reconnect(Duration::from_secs(60)));
+        thread::sleep(Duration::from_secs(11));
+        assert!(!again.is_finished());
+        signal(libc::SIGCONT);
+        again.join().unwrap().unwrap();
+    });
+    assert!(client.mac().is_some());
+}

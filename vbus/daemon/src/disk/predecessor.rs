@@ -5,19 +5,24 @@
 //! after the process, and with it the locks of its files. A request that finds such a file just
 //! after the start is made again a little later (`crate::again`); all others are served meanwhile.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// For how long after the start a locked file may be that of the vbusd before. The host's kernel
 /// ends a ring on a thread of its own, in several steps. That took two processors 24 to 164 ms with
-/// seven programs to run, and up to 332 ms with thirty. A host that is itself a virtual machine can
-/// stand still for seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// seven programs to run, and up to 332 ms with thirty. A client waits longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A host that is itself a virtual machine can stand still for half a minute. The time is over then
+/// before its kernel has done anything, so for this long some attempts are made all the same.
+const LONGER: Duration = Duration::from_secs(120);
+/// The number of attempts after which none is made for that reason.
+const ATTEMPTS: u32 = 100;
 
 /// Whether a locked file is waited for.
 #[derive(Debug)]
 pub struct Predecessor {
-    until: Instant,
+    start: Instant,
+    attempts: AtomicU32,
     met: AtomicBool,
 }
 
@@ -25,14 +30,19 @@ impl Predecessor {
     /// Of a vbusd that starts now.
     pub fn new() -> Self {
         Predecessor {
-            until: Instant::now() + PATIENCE,
+            start: Instant::now(),
+            attempts: AtomicU32::new(0),
             met: AtomicBool::new(false),
         }
     }
 
     /// A file was found locked.
     pub fn meet(&self) {
-        if Instant::now() < self.until {
+        let since = self.start.elapsed();
+        let attempts = self.attempts.load(Ordering::Relaxed);
+        self.attempts
+            .store(attempts.saturating_add(1), Ordering::Relaxed);
+        if since < PATIENCE || since < LONGER && attempts < ATTEMPTS {
             self.met.store(true, Ordering::Relaxed);
         }
     }
@@ -48,13 +58,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_locked_file_is_told_of_once_and_only_after_the_start() {
-        let mut predecessor = Predecessor::new();
+    fn a_locked_file_is_told_of_once() {
+        let predecessor = Predecessor::new();
         assert!(!predecessor.met());
         predecessor.meet();
         assert!(predecessor.met() && !predecessor.met());
-        predecessor.until = Instant::now();
+    }
+
+    /// A locked file is found so often at this time after the start. Is it waited for then?
+    fn waits(since: Duration, attempts: u32) -> bool {
+        let mut predecessor = Predecessor::new();
+        predecessor.start = Instant::now().checked_sub(since).unwrap();
+        for _ in 0..attempts {
+            predecessor.meet();
+            predecessor.met.store(false, Ordering::Relaxed);
+        }
         predecessor.meet();
-        assert!(!predecessor.met());
+        predecessor.met()
+    }
+
+    #[test]
+    fn it_is_waited_for_after_the_start_and_longer_where_the_host_stood_still() {
+        assert!(waits(Duration::ZERO, ATTEMPTS));
+        assert!(waits(PATIENCE, 0) && waits(PATIENCE, ATTEMPTS - 1));
+        assert!(!waits(PATIENCE, ATTEMPTS));
+        assert!(!waits(LONGER, 0));
     }
 }
