@@ -133,6 +133,19 @@ impl Host {
     }
 
     /// The same where it is refused in a line with this part.
+    /// Makes the tap.
+    fn make_tap(&mut self) {
+        self.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
+        self.tell("ip link set vm0 up");
+    }
+
+    /// Makes a bus, and on it a card that leads to the tap.
+    fn make_card(&self) {
+        self.done(&["create-bus", "lan"]);
+        self.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
+        self.done(&["link", "lan", "out"]);
+    }
+
     fn refused(&self, words: &[&str], part: &str) {
         let run = self.administer(words);
         let lines = run.stderr.lines().count();
@@ -239,11 +252,8 @@ fn a_tap_of_a_bus_is_a_wire_to_the_host() {
     let Some(mut host) = Host::with_taps() else {
         return;
     };
-    host.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
-    host.tell("ip link set vm0 up");
-    host.done(&["create-bus", "lan"]);
-    host.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
-    host.done(&["link", "lan", "out"]);
+    host.make_tap();
+    host.make_card();
     let (own, asked) = (Ipv4Addr::new(10, 9, 0, 3), Ipv4Addr::new(10, 9, 0, 1));
     let mut client = host.client().unwrap();
     assert!(answers(&mut client, own, asked));
@@ -284,8 +294,8 @@ fn a_tap_of_a_bus_is_a_wire_to_the_host() {
         // What the shell of the guest prints of the search.
         let line = machine.lines.find(|line| line.as_ref().unwrap() == "gone");
         assert!(line.is_some());
-        host.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
-        host.tell("ip link set vm0 up; kill $server; wait $server || true");
+        host.make_tap();
+        host.tell("kill $server; wait $server || true");
         serve_file(&mut host, folder.path());
         let line = machine
             .lines
@@ -303,11 +313,9 @@ fn long_segments_pass_a_tap_in_both_directions() {
     let Some(mut host) = Host::with_taps() else {
         return;
     };
-    host.tell("ip tuntap add vm0 mode tap && ip link set vm0 up");
-    host.tell("ip addr add 10.9.0.1/24 dev vm0 && ip addr add fd00:9::1/64 dev vm0 nodad");
-    host.done(&["create-bus", "lan"]);
-    host.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
-    host.done(&["link", "lan", "out"]);
+    host.make_tap();
+    host.tell("ip addr add fd00:9::1/64 dev vm0 nodad");
+    host.make_card();
     let folder = tempfile::tempdir().unwrap();
     serve_file(&mut host, folder.path());
     let sum = host.tell(&format!("sha256sum < {}/file", folder.path().display()));
@@ -347,9 +355,7 @@ fn a_machine_gets_its_card_when_the_tap_is_there() {
         return;
     };
     host.tell("ip tuntap add vm0 mode tap");
-    host.done(&["create-bus", "lan"]);
-    host.done(&["create-device", "out", "venet-tap", "tap=vm0"]);
-    host.done(&["link", "lan", "out"]);
+    host.make_card();
     let folder = tempfile::tempdir().unwrap();
     let script = "eth() { ls /sys/class/net | grep -m 1 eth; }
         eth || echo none
@@ -368,8 +374,7 @@ fn a_machine_gets_its_card_when_the_tap_is_there() {
         if is_away {
             host.tell("kill -9 $vbusd; wait $vbusd || true");
         }
-        host.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
-        host.tell("ip link set vm0 up");
+        host.make_tap();
         serve_file(&mut host, folder.path());
         if is_away {
             host.start_vbusd();

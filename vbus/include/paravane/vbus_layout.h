@@ -56,7 +56,7 @@
 #define VBUS_ETHERNET_CSUM 0x2 /* the checksum at start + offset is that of the pseudo header: the rest, from start to the end, is to be added */
 #define VBUS_ETHERNET_VALID 0x4 /* the checksum was verified */
 #define VBUS_ETHERNET_TSO4 0x8 /* TCP over IPv4, as long as several segments of size bytes */
-#define VBUS_ETHERNET_TSO6 0xc /* both of these bits: TCP over IPv6 instead. Its checksum is not verified */
+#define VBUS_ETHERNET_TSO6 0xc /* both of these bits: TCP over IPv6 instead */
 #define VBUS_ETHERNET_OFFSET_SHIFT 0x4 /* offset / 2: 4 bits */
 #define VBUS_ETHERNET_START_SHIFT 0x8 /* start: 8 bits */
 #define VBUS_ETHERNET_SIZE_SHIFT 0x10 /* size: 16 bits */

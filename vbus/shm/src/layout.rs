@@ -89,7 +89,7 @@ pub const VBUS_ETHERNET_CSUM: u64 = 0x2;
 pub const VBUS_ETHERNET_VALID: u64 = 0x4;
 /// TCP over IPv4, as long as several segments of size bytes.
 pub const VBUS_ETHERNET_TSO4: u64 = 0x8;
-/// Both of these bits: TCP over IPv6 instead. Its checksum is not verified.
+/// Both of these bits: TCP over IPv6 instead.
 pub const VBUS_ETHERNET_TSO6: u64 = 0xc;
 /// Offset / 2: 4 bits.
 pub const VBUS_ETHERNET_OFFSET_SHIFT: u64 = 0x4;

@@ -16,6 +16,7 @@ pub enum Promise {
     States(ByState),
 }
 
+/// By the number of vCPUs.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ByVcpus {
@@ -23,6 +24,7 @@ pub struct ByVcpus {
     several: f64,
 }
 
+/// By the state of the guest's caches. A state without a figure has no promise.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ByState {
@@ -31,7 +33,7 @@ pub struct ByState {
 }
 
 impl Promise {
-    /// What is promised of a machine with so many vCPUs in this state: one of [`STATES`], or none.
+    /// What is promised of a machine with this number of vCPUs, in one of [`STATES`] or in none.
     pub fn of(self, vcpus: u32, state: &str) -> Option<f64> {
         match self {
             Promise::Same(bar) => Some(bar),
