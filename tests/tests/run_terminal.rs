@@ -71,7 +71,8 @@ fn places(pid: u32) -> [i64; 3] {
 }
 
 /// What is typed at the monitor's terminal reaches no process that runs a guest, and such a process
-/// could type nothing. All have the monitor's session: the host may share processors among sessions.
+/// could type nothing. All have the monitor's session, since the host may share processors among
+/// sessions.
 #[test]
 fn processes_of_a_guest_have_no_terminal() {
     let mut screen = start(&["--tty", "--", "sh", "-c", "echo ready; cat"]);
