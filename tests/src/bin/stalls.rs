@@ -23,7 +23,10 @@ const FUNCTIONS: usize = 3;
 
 fn main() {
     let seconds = env::args().nth(1).map_or(Ok(2.0), |text| text.parse());
-    let Some(limit) = seconds.ok().and_then(|all| Duration::try_from_secs_f64(all).ok()) else {
+    let Some(limit) = seconds
+        .ok()
+        .and_then(|all| Duration::try_from_secs_f64(all).ok())
+    else {
         eprintln!("stalls: the argument is a number of seconds");
         std::process::exit(2);
     };
@@ -34,7 +37,11 @@ fn main() {
         thread::sleep(LOOK);
         let late = before.elapsed().saturating_sub(LOOK);
         if late > limit {
-            println!("{}: this program was {:.1} s late", now(), late.as_secs_f64());
+            println!(
+                "{}: this program was {:.1} s late",
+                now(),
+                late.as_secs_f64()
+            );
         }
         still = look(&still);
         let stalled: Vec<_> = still.values().filter(|one| one.time() >= limit).collect();
@@ -68,7 +75,9 @@ impl Still {
         let (group, stack) = (read("autogroup"), read("stack"));
         let group = group.split_whitespace().next().unwrap_or("no group");
         // [<0>] futex_do_wait+0x46/0x90
-        let calls = stack.lines().filter_map(|line| line.split([' ', '+']).nth(1));
+        let calls = stack
+            .lines()
+            .filter_map(|line| line.split([' ', '+']).nth(1));
         let calls: Vec<&str> = calls.take(FUNCTIONS).collect();
         let Still {
             state,
@@ -103,7 +112,9 @@ fn folders(parent: &Path) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| {
         let path = entry.path().to_str()?.to_string();
         let name = path.rsplit('/').next()?;
-        name.bytes().all(|byte| byte.is_ascii_digit()).then_some(path)
+        name.bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then_some(path)
     })
 }
 
@@ -113,7 +124,11 @@ fn thread_of(folder: String) -> Option<Still> {
     // 17 (NAME) STATE ...; the processor is the 37th word after the name.
     let (start, rest) = stat.rsplit_once(") ")?;
     let words: Vec<&str> = rest.split(' ').collect();
-    let state = words.first()?.chars().next().filter(|state| "RD".contains(*state))?;
+    let state = words
+        .first()?
+        .chars()
+        .next()
+        .filter(|state| "RD".contains(*state))?;
     let times = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     Some(Still {
         state,
