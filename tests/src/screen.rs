@@ -75,12 +75,6 @@ impl Screen {
         }
     }
 
-    /// The id of the program.
-    #[must_use]
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Types this text.
     ///
     /// # Panics
