@@ -10,6 +10,7 @@
 //! which only root may see. One that has died in between is not told from one that has run.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -18,10 +19,10 @@ use std::{env, fs, thread};
 const LOOK: Duration = Duration::from_millis(300);
 /// Between two reports.
 const REPORT: Duration = Duration::from_secs(2);
-/// Functions of a stack that are told.
+/// Functions of a stack that are printed.
 const FUNCTIONS: usize = 3;
 
-fn main() {
+fn main() -> io::Result<()> {
     let seconds = env::args().nth(1).map_or(Ok(2.0), |text| text.parse());
     let Some(limit) = seconds
         .ok()
@@ -30,6 +31,7 @@ fn main() {
         eprintln!("stalls: the argument is a number of seconds");
         std::process::exit(2);
     };
+    let mut output = io::stdout();
     let mut still = HashMap::new();
     let mut told = Instant::now();
     loop {
@@ -37,17 +39,14 @@ fn main() {
         thread::sleep(LOOK);
         let late = before.elapsed().saturating_sub(LOOK);
         if late > limit {
-            println!(
-                "{}: this program was {:.1} s late",
-                now(),
-                late.as_secs_f64()
-            );
+            let late = late.as_secs_f64();
+            writeln!(output, "{}: this program was {late:.1} s late", now())?;
         }
         still = look(&still);
         let stalled: Vec<_> = still.values().filter(|one| one.time() >= limit).collect();
         if !stalled.is_empty() && told.elapsed() >= REPORT {
             told = Instant::now();
-            report(&stalled);
+            report(&stalled, &mut output)?;
         }
     }
 }
@@ -69,7 +68,7 @@ impl Still {
         self.since.elapsed()
     }
 
-    /// What is told of it. Threads of which the same is told are one group.
+    /// What is printed of it. Threads with the same text are one group.
     fn text(&self) -> String {
         let read = |name| fs::read_to_string(format!("{}/{name}", self.folder)).unwrap_or_default();
         let (group, stack) = (read("autogroup"), read("stack"));
@@ -98,12 +97,18 @@ fn look(before: &HashMap<String, Still>) -> HashMap<String, Still> {
             let Some(mut one) = thread_of(folder) else {
                 continue;
             };
-            let same = before.get(&one.folder).filter(|old| old.run == one.run);
-            one.since = same.map_or(one.since, |old| old.since);
+            one.since = since(before, &one);
             all.insert(one.folder.clone(), one);
         }
     }
     all
+}
+
+/// Since when a thread does not run: since the look before, or one earlier, if it has not run
+/// meanwhile.
+fn since(before: &HashMap<String, Still>, one: &Still) -> Instant {
+    let same = before.get(&one.folder).filter(|old| old.run == one.run);
+    same.map_or(one.since, |old| old.since)
 }
 
 /// What is in a folder with a number for its name.
@@ -121,27 +126,31 @@ fn folders(parent: &Path) -> impl Iterator<Item = String> {
 /// A thread, if it is ready or cannot be woken.
 fn thread_of(folder: String) -> Option<Still> {
     let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
-    // 17 (NAME) STATE ...; the processor is the 37th word after the name.
-    let (start, rest) = stat.rsplit_once(") ")?;
-    let words: Vec<&str> = rest.split(' ').collect();
-    let state = words
-        .first()?
-        .chars()
-        .next()
-        .filter(|state| "RD".contains(*state))?;
+    let (state, name, processor) = state_of(&stat)?;
     let times = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
     Some(Still {
         state,
-        name: start.split_once(" (")?.1.to_string(),
-        processor: (*words.get(36)?).to_string(),
+        name: name.to_string(),
+        processor: processor.to_string(),
         run: times.split(' ').next()?.parse().ok()?,
         since: Instant::now(),
         folder,
     })
 }
 
+/// State, name and processor in a line of /proc/PID/stat: `17 (NAME) STATE ...`. The processor is
+/// the 37th word after the name. `None`: the thread sleeps, or is otherwise not of interest.
+fn state_of(stat: &str) -> Option<(char, &str, &str)> {
+    // A name may have any character in it.
+    let (start, rest) = stat.rsplit_once(") ")?;
+    let state = rest.chars().next()?;
+    let processor = rest.split(' ').nth(36)?;
+    "RD".contains(state)
+        .then_some((state, start.split_once(" (")?.1, processor))
+}
+
 /// Prints the groups, the largest first.
-fn report(stalled: &[&Still]) {
+fn report(stalled: &[&Still], output: &mut impl Write) -> io::Result<()> {
     let mut groups: BTreeMap<String, (usize, Duration)> = BTreeMap::new();
     for one in stalled {
         let (count, longest) = groups.entry(one.text()).or_default();
@@ -150,14 +159,51 @@ fn report(stalled: &[&Still]) {
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-    println!("{}: {} threads do not run", now(), stalled.len());
+    writeln!(output, "{}: {} threads do not run", now(), stalled.len())?;
     for (text, (count, longest)) in groups {
-        println!("{count:5} for {:5.1} s: {text}", longest.as_secs_f64());
+        let longest = longest.as_secs_f64();
+        writeln!(output, "{count:5} for {longest:5.1} s: {text}")?;
     }
+    Ok(())
 }
 
 /// The time since the host started, in seconds, as in the kernel's log.
 fn now() -> String {
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     uptime.split(' ').next().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_do_not_sleep_are_found() {
+        let rest = " 0".repeat(35) + " 7 0";
+        for (state, found) in [('R', true), ('D', true), ('S', false), ('Z', false)] {
+            let stat = format!("17 (a (b) R c) {state}{rest}");
+            let wanted = found.then_some((state, "a (b) R c", "7"));
+            assert_eq!(state_of(&stat), wanted, "{stat}");
+        }
+        assert_eq!(state_of("17 (a) R 1"), None);
+    }
+
+    /// A thread that runs has not stood still, and one that does not run has since it was seen.
+    #[test]
+    fn time_goes_on_while_a_thread_does_not_run() {
+        let still = |run, since| Still {
+            state: 'R',
+            name: String::new(),
+            processor: String::new(),
+            run,
+            since,
+            folder: "/proc/1/task/1".to_string(),
+        };
+        let early = Instant::now();
+        let before = HashMap::from([("/proc/1/task/1".to_string(), still(5, early))]);
+        thread::sleep(Duration::from_millis(1));
+        assert_eq!(since(&before, &still(5, Instant::now())), early);
+        assert!(since(&before, &still(6, Instant::now())) > early);
+        assert!(since(&HashMap::new(), &still(5, Instant::now())) > early);
+    }
 }
