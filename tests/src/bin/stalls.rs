@@ -71,7 +71,8 @@ impl Still {
     /// What is printed of it. Threads with the same text are one group.
     fn text(&self) -> String {
         let read = |name| fs::read_to_string(format!("{}/{name}", self.folder)).unwrap_or_default();
-        let (group, stack) = (read("autogroup"), read("stack"));
+        // The group is one of the process, two folders above.
+        let (group, stack) = (read("../../autogroup"), read("stack"));
         let group = group.split_whitespace().next().unwrap_or("no group");
         // [<0>] futex_do_wait+0x46/0x90
         let calls = stack
