@@ -111,7 +111,7 @@ struct vcpu {
 	u64 debug_rip;				/* address of that instruction */
 	struct vmi_ap_state ap;
 	/* vcpu/look.c: the question that this vCPU's thread elsewhere answers, and the answer */
-	u32 look_vcpu, look_question;
+	u32 look_vcpu, look_proc, look_question;
 	u32 look_answer;			/* question << 2 | enum look_answer; futex */
 	struct asked asked[ASKED_MOST];
 	u64 looked;				/* TSC of the last answer about this vCPU; any */

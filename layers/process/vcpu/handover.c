@@ -109,8 +109,11 @@ bool wake_if_free(struct vcpu *v, u32 index, u32 what)
 		return true;
 	}
 	/* 0: it is about to look for work. */
-	return !was && __atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
-						   __ATOMIC_RELAXED);
+	if (!was && __atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
+						__ATOMIC_RELAXED))
+		return true;
+	/* A locked instruction: what the caller stored before is seen by who takes the word. */
+	return was == what;
 }
 
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)

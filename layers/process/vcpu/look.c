@@ -97,9 +97,13 @@ static enum look_answer sample(const struct vcpu *v)
 
 void look_answer(struct vcpu *v)
 {
-	u32 question = READ_ONCE(v->look_question), vcpu = READ_ONCE(v->look_vcpu);
+	u32 question = __atomic_load_n(&v->look_question, __ATOMIC_ACQUIRE);
+	u32 vcpu = READ_ONCE(v->look_vcpu);
 	enum look_answer answer = LOOK_UNKNOWN;
 
+	/* The caller has given up waiting for this thread, and asks in another process. */
+	if (READ_ONCE(v->look_proc) != self.index)
+		return;
 	if (vcpu < shared->s.vcpu_count)
 		answer = sample(vcpu_at(vcpu));
 	step();
@@ -117,7 +121,12 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 		return LOOK_UNKNOWN;
 	question = me->look_question + 1;
 	me->look_vcpu = v->number;
-	me->look_question = question;
+	me->look_proc = index;
+	__atomic_store_n(&me->look_question, question, __ATOMIC_RELEASE);
+	/*
+	 * A thread that has had no processor since the last question takes this one instead. It
+	 * needs the caller's, so it gets one while the caller sleeps, not while that asks on.
+	 */
 	if (!wake_if_free(me, index, WAKE_LOOK))
 		return LOOK_UNKNOWN;
 	until = now_ns() + ANSWER;
