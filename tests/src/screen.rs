@@ -75,6 +75,12 @@ impl Screen {
         }
     }
 
+    /// The id of the program.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Types this text.
     ///
     /// # Panics

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::screen::Screen;
-use paravane_tests::vm;
+use paravane_tests::{tree, vm};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 fn start(options: &[&str]) -> Screen {
@@ -58,4 +60,38 @@ fn a_panic_leaves_the_terminal_in_order() {
     screen.enter("echo c > /proc/sysrq-trigger\r");
     screen.until("the guest's kernel panicked");
     assert_eq!(screen.end(), 1);
+}
+
+/// Group, session and terminal of a process.
+fn places(pid: u32) -> [i64; 3] {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let numbers: Vec<&str> = rest.split(' ').skip(2).take(3).collect();
+    [0, 1, 2].map(|number| numbers[number].parse().unwrap())
+}
+
+/// What is typed at the monitor's terminal reaches no process that runs a guest, and such a process
+/// could type nothing. All have the monitor's session, since the host may share processors among
+/// sessions.
+#[test]
+fn processes_of_a_guest_have_no_terminal() {
+    let mut screen = start(&["--tty", "--", "sh", "-c", "echo ready; cat"]);
+    screen.until("ready");
+    let monitor = screen.id();
+    let [group, session, terminal] = places(monitor);
+    assert_ne!(terminal, 0);
+    // Another child puts the terminal in order if the monitor is killed.
+    let zygotes = tree::children(monitor).into_iter();
+    let spaces: Vec<u32> = zygotes.flat_map(tree::children).collect();
+    assert!(!spaces.is_empty());
+    let seen: BTreeSet<[i64; 3]> = spaces.into_iter().map(places).collect();
+    for [theirs, of, terminal] in seen {
+        assert!(
+            theirs != group && of == session,
+            "{theirs} in {of}, not {group} in {session}"
+        );
+        assert_eq!(terminal, 0);
+    }
+    screen.enter("\x1d");
+    assert_eq!(screen.end(), 0);
 }

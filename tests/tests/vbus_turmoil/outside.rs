@@ -32,6 +32,11 @@ const NET: &str = "02:00:00:00:09:02";
 /// 120 s, and that is much of a turmoil. Linux before 6.15 has no such setting.
 const RESENDS: &str = "/proc/sys/net/ipv4/tcp_rto_max_ms";
 const RESENDS_AFTER: &str = "1000";
+/// How often TCP sends again before it ends a connection: for longer than the tests are patient.
+/// With 15, and a second between two, a tap may be gone for a quarter of a minute only, and a busy
+/// host needs as long to make one.
+const ATTEMPTS: &str = "/proc/sys/net/ipv4/tcp_retries2";
+const MOST_ATTEMPTS: &str = "240";
 
 /// `$1` and `$2` are the ports of the servers.
 const GUEST: &str = "again() { while :; do \"$@\"; usleep 50000; done; }
@@ -74,7 +79,10 @@ impl Guest {
             command.arg("--console").arg(console);
         }
         let script = format!("{KEEP}keep {OUT}=10.9.0.2 {NET}=10.0.2.15 &\n");
-        let resend = format!("test ! -e {RESENDS} || echo {RESENDS_AFTER} > {RESENDS}\n");
+        let resend = format!(
+            "test ! -e {RESENDS} || echo {RESENDS_AFTER} > {RESENDS}
+            echo {MOST_ATTEMPTS} > {ATTEMPTS}\n"
+        );
         let script = script + &resend + consoles::GUEST + GUEST;
         command.args(["--", "sh", "-c", &script, "sh"]);
         command.args(ports.map(|port| port.to_string()));
@@ -297,9 +305,12 @@ fn more(what: &str, figure: impl Fn() -> u64) {
 
 fn turmoil(taps: bool) {
     let time = Duration::from_secs(seconds());
-    if taps && Path::new(RESENDS).exists() {
+    if taps {
         // Of the namespace alone.
-        fs::write(RESENDS, RESENDS_AFTER).unwrap();
+        fs::write(ATTEMPTS, MOST_ATTEMPTS).unwrap();
+        if Path::new(RESENDS).exists() {
+            fs::write(RESENDS, RESENDS_AFTER).unwrap();
+        }
     }
     let mut host = Host::start(taps);
     let (wire, net) = (Server::new(true), Server::new(false));

@@ -153,6 +153,7 @@ fn a_client_learns_of_its_end_when_its_card_has_ended() {
 
 /// The host may stand still for longer than a client waits for an answer.
 #[test]
+#[ignore = "more than a minute: make test-release"]
 fn a_client_connects_again_when_vbusd_has_stood_for_long() {
     let daemon = Daemon::with("venet-switch");
     let mut client = daemon.client();
@@ -161,8 +162,8 @@ fn a_client_connects_again_when_vbusd_has_stood_for_long() {
     let signal = |signal| assert_eq!(unsafe { libc::kill(process, signal) }, 0);
     signal(libc::SIGSTOP);
     thread::scope(|scope| {
-        let again = scope.spawn(|| client.reconnect(Duration::from_secs(60)));
-        thread::sleep(Duration::from_secs(11));
+        let again = scope.spawn(|| client.reconnect(Duration::from_secs(120)));
+        thread::sleep(Duration::from_secs(62));
         assert!(!again.is_finished());
         signal(libc::SIGCONT);
         again.join().unwrap().unwrap();

@@ -19,6 +19,7 @@ pub mod net;
 pub mod overcommit;
 mod plot;
 mod program;
+#[cfg(test)]
 #[expect(unsafe_code, reason = "a filter of system calls")]
 mod refuse;
 mod stats;

@@ -237,7 +237,7 @@ fn prepare(plan: &Plan) -> u32 {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        libc::setsid();
+        leave_terminal();
         isolate();
         drop_privileges();
         let no_core = libc::rlimit {
@@ -314,6 +314,28 @@ fn parent_lives(plan: &Plan) -> bool {
     unsafe {
         libc::close(plan.ours);
         libc::poll(&raw mut poll, 1, 0) == 0
+    }
+}
+
+/// Leaves the terminal of the user: no signal that is typed there comes, and nothing can be typed
+/// into it. The session stays that of the monitor. Linux can share processors among sessions first
+/// (autogroup), and the threads of one machine are to be equal: vCPUs, and those of devices.
+fn leave_terminal() {
+    // SAFETY: system calls with plain numbers and a constant string.
+    unsafe {
+        let terminal = libc::open(c"/dev/tty".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let left = if terminal < 0 {
+            io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
+        } else {
+            let left = libc::ioctl(terminal, libc::TIOCNOTTY) == 0;
+            libc::close(terminal);
+            left
+        };
+        // A new session has no terminal, either. A leader of a group can have none.
+        if !left {
+            libc::setsid();
+        }
+        libc::setpgid(0, 0);
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A filter that refuses a system call to this program and to all that it starts.
+//! A filter that refuses a system call to a program and to all that it starts, for tests.
 
 use std::io;
 

@@ -59,12 +59,17 @@ pub fn check_host() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `unshare` for new namespaces. Everything in them ends with the first process. It is a session of
-/// its own, as a machine's processes are: the host's scheduler shares time among sessions. Of the
-/// user's environment, which a machine does not have, only PATH is there. An ordinary user's need
-/// not have the folders of chroot, mount and ip.
+/// What precedes the command of each side, so that it is a session of its own: the host's scheduler
+/// may share time among sessions.
+fn session() -> Command {
+    Command::new("setsid")
+}
+
+/// `unshare` for new namespaces. Everything in them ends with the first process. Of the user's
+/// environment, which a machine does not have, only PATH is there. An ordinary user's need not have
+/// the folders of chroot, mount and ip.
 fn namespaces() -> Command {
-    let mut command = Command::new("setsid");
+    let mut command = session();
     command.env_clear();
     let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     path.push(":/usr/sbin:/sbin");
@@ -133,8 +138,8 @@ pub fn guest<'a>(
     terms: Terms<'a>,
 ) -> anyhow::Result<Session<'a>> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
-    let mut command = Command::new(program);
-    command.args(options(work, machine)?);
+    let mut command = session();
+    command.arg(program).args(options(work, machine)?);
     command.env("TMPDIR", machine.temporary);
     // What is measured is the same on every host.
     command.env("PARAVANE_HYPERVISOR", "process");

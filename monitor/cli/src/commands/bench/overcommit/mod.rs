@@ -75,9 +75,6 @@ pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
         check_file(file)?;
     }
     let signals = Signals::install().context("cannot handle signals")?;
-    if !args.no_loss {
-        shares::one_session()?;
-    }
     let bench = Bench {
         args,
         vcpus: plan.vcpus,

@@ -3,21 +3,13 @@
 //!
 //! Linux may share processors among sessions first, and among the threads of each then (autogroup).
 //! Of two sessions with as many busy threads, the one whose threads sleep now and then gets more,
-//! up to twice as much. A machine's processes are a session of their own, so a machine whose vCPUs
-//! wait would have more than its share beside machines that only burn. In one session all threads
+//! up to twice as much. A machine in a session of its own whose vCPUs wait would have more than its
+//! share beside machines that only burn. In one session, which is that of this program, all threads
 //! are equal: beside one machine with as many vCPUs, which are always busy, it has half at most.
 
-use super::super::refuse;
 use super::processors::Families;
 use anyhow::{Context, bail, ensure};
 use std::fs;
-
-/// Keeps this program, and all that it starts from now on, in its session. A machine asks for one
-/// of its own, and goes on without.
-pub fn one_session() -> anyhow::Result<()> {
-    refuse::system_call(libc::SYS_setsid)
-        .context("cannot keep all machines in one session (seccomp)")
-}
 
 /// Fails if the host's scheduler puts a process of these machines into another group than this
 /// program: their shares would not be those of their threads.
@@ -64,26 +56,18 @@ fn share(line: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-#[expect(unsafe_code, reason = "works between fork and exec")]
 mod tests {
     use super::*;
-    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
-    /// A shell with a child that has tried to make a session, and what makes both end.
-    fn family(filtered: bool) -> std::process::Child {
-        // setsid(1) gives up where the call fails. A job in the background has no input by itself.
+    /// A shell with a child, which may be a session of its own, and what makes both end.
+    fn family(session: bool) -> std::process::Child {
+        // A job in the background has no input by itself.
         let script = r#"job='echo; read -r x; exit 0'
-            (setsid sh -c "$job" || sh -c "$job") <&0 2>/dev/null & read -r x; wait"#;
+            $0 sh -c "$job" <&0 & read -r x; wait"#;
         let mut command = Command::new("bash");
-        command.args(["-c", script]);
+        command.args(["-c", script, if session { "setsid" } else { "" }]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        if filtered {
-            // SAFETY: only system calls, with a filter on the stack.
-            unsafe {
-                command.pre_exec(|| refuse::system_call(libc::SYS_setsid));
-            }
-        }
         let mut child = command.spawn().unwrap();
         let mut byte = [0];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
@@ -96,34 +80,17 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_refused_to_what_it_starts() {
-        let session = |filtered| {
-            let child = family(filtered);
-            let pid = child.id();
-            let families = Families::now().unwrap();
-            let sessions: Vec<String> = families
-                .of(pid)
-                .iter()
-                .map(|pid| {
-                    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-                    let (_, rest) = stat.rsplit_once(") ").unwrap();
-                    rest.split(' ').nth(3).unwrap().to_string()
-                })
-                .collect();
-            let checked = check(&[pid]);
+    fn sessions_are_told_apart_where_they_have_shares() {
+        let checked = |session| {
+            let child = family(session);
+            let checked = check(&[child.id()]);
             end(child);
-            assert!(sessions.len() > 1, "{sessions:?}");
-            let same = sessions.iter().all(|other| *other == sessions[0]);
-            (same, checked)
+            checked
         };
-        let (same, checked) = session(true);
-        assert!(same);
-        checked.unwrap();
-        let (same, checked) = session(false);
-        assert!(!same);
+        checked(false).unwrap();
         // Only a host that groups sessions has a group for each.
         let groups = fs::read_to_string("/proc/self/autogroup").is_ok();
-        assert_eq!(checked.is_err(), groups, "{checked:?}");
+        assert_eq!(checked(true).is_err(), groups);
     }
 
     #[test]
