@@ -4,7 +4,7 @@
 
 use crate::{beside_others, suite};
 use libtest_mimic::{Failed, Trial};
-use paravane_tests::program;
+use paravane_tests::{planted_turns, program};
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
 const FOUND: [(&str, &str, &str); 25] = [
@@ -39,7 +39,8 @@ pub fn trials() -> Vec<Trial> {
     let found = FOUND.into_iter();
     let trials = found.map(|(test, fault, cpus)| {
         let name = format!("bus_fault::{fault}::{test}");
-        beside_others(name, move || caught(test, fault, cpus))
+        let later = !planted_turns::has_turn(&name);
+        beside_others(name, move || caught(test, fault, cpus)).with_ignored_flag(later)
     });
     trials.collect()
 }

@@ -34,13 +34,6 @@ pub const KEEP: &str = "keep() {
         rm -f /dev/own; mknod /dev/own b ${numbers%:*} ${numbers#*:} || return 1
         dd of=/dev/own \"$@\"
     } 2>/dev/null
-    memory() {
-        usleep 300000
-        for pass in 1 2 3 4; do
-            echo 2 > /proc/sys/vm/drop_caches
-        done
-        awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2 } END { print sum }' /proc/meminfo
-    }
     ";
 
 /// The lines of a machine, as they come.

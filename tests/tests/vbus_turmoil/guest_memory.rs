@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How much memory a guest's kernel has, and for what.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+/// Memory, in KiB, that a guest's kernel may have more.
+const MORE: u64 = 1024;
+/// So many looks are taken at what it has in the end.
+const LOOKS: u32 = 8;
+/// So many parts that have grown are told.
+const TOLD: usize = 8;
+
+/// `memory` prints a line: how much memory the kernel has, in KiB; the objects of each slab cache;
+/// and the numbers of processes and sockets, to which some of it belongs. That is without names of
+/// files that it keeps as long as there is room: each pass leaves those that were used since the one
+/// before. Nor is it with objects that CPUs keep for what comes next.
+pub const MEMORY: &str = r#"
+    memory() {
+        usleep 300000
+        for pass in 1 2 3 4; do
+            echo 2 > /proc/sys/vm/drop_caches
+        done
+        for cache in /sys/kernel/slab/*; do
+            test -L $cache || echo 1 > $cache/shrink
+        done
+        awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2; line = line " " $1 $2 }
+            END { printf "%d%s", sum, line }' /proc/meminfo
+        set -- /proc/[0-9]*; printf ' processes:%d' $#
+        awk '/^TCP:/ { printf " tcp:%d tcp-orphans:%d", $3, $5 }' /proc/net/sockstat
+        awk 'NR > 2 { printf " %s:%d", $1, $2 * $4 / 1024 } END { print "" }' /proc/slabinfo
+    }
+    "#;
+
+/// What a guest said.
+#[derive(Clone, Debug, Default)]
+pub struct GuestMemory {
+    sum: u64,
+    parts: BTreeMap<String, u64>,
+}
+
+impl GuestMemory {
+    /// The least of some seconds in which nothing is asked of the guest: what its kernel frees
+    /// after a grace period of RCU, it still has for a while.
+    pub fn settled(mut look: impl FnMut() -> GuestMemory) -> GuestMemory {
+        let looks = (0..LOOKS).map(|_| {
+            thread::sleep(Duration::from_secs(1));
+            look()
+        });
+        looks.min_by_key(|memory| memory.sum).unwrap_or_default()
+    }
+
+    pub fn parse(line: &str) -> Self {
+        let mut words = line.split_whitespace();
+        let sum = words.next().unwrap().parse().unwrap();
+        let parts = words.map(|word| {
+            let (name, size) = word.rsplit_once(':').unwrap();
+            (name.to_string(), size.parse().unwrap())
+        });
+        GuestMemory {
+            sum,
+            parts: parts.collect(),
+        }
+    }
+
+    /// Tells what has grown, and fails if it is too much.
+    pub fn may_follow(&self, before: &GuestMemory) {
+        println!(
+            "the guest's kernel: {} KiB, then {} KiB",
+            before.sum, self.sum
+        );
+        let grown = self.parts.iter().map(|(name, size)| {
+            let before = before.parts.get(name).copied().unwrap_or(0);
+            (size.saturating_sub(before), name.as_str())
+        });
+        let mut grown: Vec<(u64, &str)> = grown.collect();
+        grown.retain(|(more, _)| *more > 0);
+        grown.sort_unstable_by(|a, b| b.cmp(a));
+        let told = grown.iter().take(TOLD);
+        let told: Vec<String> = told.map(|(more, name)| format!("{name} {more}")).collect();
+        println!("more: {}", told.join(", "));
+        assert!(self.sum <= before.sum + MORE);
+    }
+}
+
+#[test]
+#[should_panic(expected = "self.sum")]
+fn a_leak_of_a_guest_is_found() {
+    let before = GuestMemory::parse("9000 Slab:8000 kmalloc-64:100");
+    GuestMemory::parse("9900 Slab:8900 kmalloc-64:1000 other:3").may_follow(&before);
+    GuestMemory::parse("10025 Slab:9024 kmalloc-64:4000").may_follow(&before);
+}
