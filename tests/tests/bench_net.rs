@@ -42,13 +42,13 @@ fn possible() -> bool {
     done.code == 0
 }
 
-/// The rows and the comparisons of few and short rounds.
-fn bench(words: &[&str]) -> [Vec<Value>; 2] {
+/// The rows, the comparisons and the bars of few and short rounds.
+fn bench(words: &[&str]) -> [Vec<Value>; 3] {
     full_bench(&[&["--quick"], words].concat())
 }
 
-/// The rows and the comparisons.
-fn full_bench(words: &[&str]) -> [Vec<Value>; 2] {
+/// The rows, the comparisons and the bars.
+fn full_bench(words: &[&str]) -> [Vec<Value>; 3] {
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     let mut all = vec!["bench", "net", "--json", "--kernel"];
     all.push(kernel.to_str().unwrap());
@@ -56,7 +56,7 @@ fn full_bench(words: &[&str]) -> [Vec<Value>; 2] {
     let run = program::run(all);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let result: Value = serde_json::from_str(&run.stdout).unwrap();
-    ["rows", "comparisons"].map(|list| result[list].as_array().unwrap().clone())
+    ["rows", "comparisons", "promises"].map(|list| result[list].as_array().unwrap().clone())
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn every_path_is_measured() {
     }
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
-    let [rows, comparisons] = bench(&["--mtu", "1500", "--plot", plot.to_str().unwrap()]);
+    let [rows, comparisons, bars] = bench(&["--mtu", "1500", "--plot", plot.to_str().unwrap()]);
     let names: Vec<_> = rows.iter().map(|row| row["path"].as_str()).collect();
     assert_eq!(names, paths().into_iter().map(Some).collect::<Vec<_>>());
     for row in &rows {
@@ -105,6 +105,9 @@ fn every_path_is_measured() {
         0
     };
     assert_eq!(apart.count(), expected, "{comparisons:?}");
+    // Of each card of the bus, two of round trips and two of streams. Few rounds decide nothing.
+    assert_eq!(bars.len(), 8, "{bars:?}");
+    assert!(bars.iter().all(|bar| bar["verdict"] == "undecided"));
     let picture = std::fs::read_to_string(plot).unwrap();
     assert_eq!(
         picture.matches("MTU 1500<").count(),
@@ -119,9 +122,11 @@ fn a_shaped_link_bounds_every_path_over_it() {
         return;
     }
     let words = ["--mtu", "1500", "--path", "venet", "--rate", "50"];
-    let [rows, _] = bench(&words);
+    let [rows, _, bars] = bench(&words);
     // The comparisons are always there.
     assert_eq!(rows.len(), paths().len() - PATHS.len() + 3, "{rows:?}");
+    let of_the_link = |bar: &&Value| bar["with"] == "host" && bar["bar"] == 0.99;
+    assert_eq!(bars.iter().filter(of_the_link).count(), 2, "{bars:?}");
     for row in &rows {
         // The bucket holds 2 Mbit, which a short stream to the server gets on top.
         let receive = row["tput_receive_mbps"].as_f64().unwrap_or_default();
@@ -144,7 +149,7 @@ fn a_link_of_a_gigabit_is_as_fast_as_the_host_s() {
     }
     let words = ["--mtu", "1500", "--rounds", "9", "--rate", "1000"];
     let paths = ["--path", "venet", "--path", "venet-tap"];
-    let [rows, _] = full_bench(&[&words[..], &paths].concat());
+    let [rows, _, _] = full_bench(&[&words[..], &paths].concat());
     let row = |path: &str| rows.iter().find(|row| row["path"] == path).unwrap();
     // It is shaped, and the host fills it.
     for field in ["tput_mbps", "tput_receive_mbps"] {

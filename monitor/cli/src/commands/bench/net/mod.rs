@@ -9,9 +9,10 @@
 mod hosts;
 mod measure;
 mod paths;
+mod promises;
 mod report;
 
-use super::{plot, program, vbus};
+use super::{plot, program, turns, vbus};
 use crate::arguments::BenchNet;
 use anyhow::{Context, bail};
 use hosts::{Apart, Hosts};
@@ -167,13 +168,13 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
         rows.extend(measured);
         drop(servers);
     }
-    let report = Report::new(&rows);
+    let report = Report::new(&rows, args.rate.is_some());
     if let Some(file) = &args.plot {
         let picture = plot::draw("round trip, host = 1, with 95 % intervals", &report.bars());
         fs::write(file, picture).with_context(|| file.display().to_string())?;
     }
     report.show(args.json)?;
-    Ok(Outcome::Passed)
+    Ok(turns::judge(&report.missed()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::super::plot::Bar;
 use super::super::stats::{interval, median};
 use super::measure::Turn;
 use super::paths::{APART, BASE, SAME_NETWORK};
+use super::promises::{self, Promise};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,8 +13,8 @@ use std::io::{self, Write as _};
 /// The turns of one path with one MTU.
 #[derive(Debug)]
 pub struct Row {
-    path: &'static str,
-    mtu: u32,
+    pub path: &'static str,
+    pub mtu: u32,
     turns: Vec<Turn>,
 }
 
@@ -39,7 +40,7 @@ impl Row {
     }
 
     /// The ratios to another row's figures, round by round.
-    fn ratios(&self, base: &Row, figure: fn(&Turn) -> f64) -> Vec<f64> {
+    pub fn ratios(&self, base: &Row, figure: fn(&Turn) -> f64) -> Vec<f64> {
         let pairs = self.turns.iter().zip(&base.turns);
         pairs
             .map(|(own, base)| figure(own) / figure(base))
@@ -123,10 +124,12 @@ impl Comparison {
 pub struct Report {
     rows: Vec<Figures>,
     comparisons: Vec<Comparison>,
+    promises: Vec<Promise>,
 }
 
 impl Report {
-    pub fn new(rows: &[Row]) -> Self {
+    /// Of these rows. `link`: they were measured over one with a rate.
+    pub fn new(rows: &[Row], link: bool) -> Self {
         let figures = |row: &Row| {
             let base = rows.iter().find(|b| b.path == BASE && b.mtu == row.mtu)?;
             let trips = row.ratios(base, |turn| turn.trip);
@@ -151,7 +154,13 @@ impl Report {
         Report {
             rows: rows.iter().filter_map(figures).collect(),
             comparisons: Comparison::all(rows),
+            promises: Promise::all(rows, link),
         }
+    }
+
+    /// What the rows miss of their bars.
+    pub fn missed(&self) -> Vec<String> {
+        self.promises.iter().filter_map(Promise::missed).collect()
     }
 
     /// A bar for each ratio of round trips.
@@ -206,6 +215,14 @@ impl Report {
                 ratio(row.tput_ratio, row.tput_ratio_ci95),
                 ratio(row.tput_receive_ratio, row.tput_receive_ratio_ci95)
             );
+        }
+        if !self.promises.is_empty() {
+            text += "\n";
+            text += promises::HEAD;
+        }
+        for promise in &self.promises {
+            text += &promise.markdown();
+            text.push('\n');
         }
         text
     }
@@ -270,7 +287,7 @@ mod tests {
             turns.into_iter().for_each(|turn| row.add(turn));
             rows.push(row);
         }
-        let report = Report::new(&rows);
+        let report = Report::new(&rows, false);
         let venet = &report.rows[3];
         assert!((venet.rtt_ratio - 1.2).abs() < 1e-9);
         assert!((venet.tput_ratio - 0.9).abs() < 1e-9);

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a card of the virtual bus promises (SPECIFICATION.md), and what the turns say of it.
+
+use super::super::bars::Verdict;
+use super::super::stats::{interval, median};
+use super::measure::Turn;
+use super::paths::{BASE, SAME_NETWORK};
+use super::report::Row;
+use serde::Serialize;
+
+/// The MTU for which round trips have bars: that of Ethernet, as in the seed.
+const MTU: u32 = 1500;
+/// A round trip beside the host's: the 65 us and 39 us of the seed.
+const TRIP_OF_HOST: f64 = 1.67;
+/// A round trip beside that over virtio.
+const TRIP_OF_VIRTIO: f64 = 0.8;
+/// A stream beside that over virtio: no slower.
+const STREAM_OF_VIRTIO: f64 = 1.0;
+/// A stream beside the host's over a link with a rate.
+const STREAM_OF_LINK: f64 = 0.99;
+
+/// A bar of a path, and whether it is met.
+#[derive(Debug, Serialize)]
+pub struct Promise {
+    path: &'static str,
+    with: &'static str,
+    mtu: u32,
+    figure: &'static str,
+    ratio: f64,
+    ratio_ci95: [f64; 2],
+    bar: f64,
+    verdict: Verdict,
+}
+
+/// A figure of a turn, and what it is.
+type Figure = (&'static str, fn(&Turn) -> f64);
+
+/// Whether more is better.
+#[derive(Clone, Copy)]
+enum Sense {
+    AtMost,
+    AtLeast,
+}
+
+impl Promise {
+    fn new(row: &Row, with: &Row, figure: Figure, (sense, bar): (Sense, f64)) -> Self {
+        let ratios = row.ratios(with, figure.1);
+        let (ratio, ratio_ci95, rounds) = (median(&ratios), interval(&ratios), ratios.len());
+        let verdict = match sense {
+            Sense::AtMost => Verdict::of_ratio(ratio, ratio_ci95, bar, rounds),
+            Sense::AtLeast => Verdict::of_speed(ratio, ratio_ci95, bar, rounds),
+        };
+        Promise {
+            path: row.path,
+            with: with.path,
+            mtu: row.mtu,
+            figure: figure.0,
+            ratio,
+            ratio_ci95,
+            bar,
+            verdict,
+        }
+    }
+
+    /// All that these rows can say something of. `link`: they were measured over one with a rate,
+    /// which all of them share, so the streams beside each other say nothing.
+    pub fn all(rows: &[Row], link: bool) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (venet, virtio) in SAME_NETWORK {
+            for row in rows.iter().filter(|row| row.path == venet) {
+                let of = |path| rows.iter().find(|r| r.path == path && r.mtu == row.mtu);
+                let mut add = |with, figure, bar| {
+                    all.extend(of(with).map(|with| Promise::new(row, with, figure, bar)));
+                };
+                let trip: Figure = ("round trip", |turn| turn.trip);
+                if row.mtu == MTU && !link {
+                    add(BASE, trip, (Sense::AtMost, TRIP_OF_HOST));
+                    add(virtio, trip, (Sense::AtMost, TRIP_OF_VIRTIO));
+                }
+                let streams: [Figure; 2] = [
+                    ("to server", |turn| turn.send),
+                    ("from server", |turn| turn.receive),
+                ];
+                for stream in streams {
+                    if link {
+                        add(BASE, stream, (Sense::AtLeast, STREAM_OF_LINK));
+                    } else {
+                        add(virtio, stream, (Sense::AtLeast, STREAM_OF_VIRTIO));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// A line of the table.
+    pub fn markdown(&self) -> String {
+        let [low, high] = self.ratio_ci95;
+        format!(
+            "| {} | {} | {} | {} | {:.2} ({low:.2} to {high:.2}) | {} | {} |",
+            self.path, self.with, self.mtu, self.figure, self.ratio, self.bar, self.verdict
+        )
+    }
+
+    /// What is missed.
+    pub fn missed(&self) -> Option<String> {
+        let [low, high] = self.ratio_ci95;
+        (self.verdict == Verdict::Missed).then(|| {
+            format!(
+                "{} {} beside {}, MTU {}: {:.2} ({low:.2} to {high:.2}), bar {}",
+                self.path, self.figure, self.with, self.mtu, self.ratio, self.bar
+            )
+        })
+    }
+}
+
+/// The head of the table.
+pub const HEAD: &str = "| path | beside | MTU | figure | ratio (95 %) | bar | met |\n\
+                        | --- | --- | ---: | --- | ---: | ---: | --- |\n";
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::bars::LEAST_ROUNDS;
+    use super::*;
+
+    /// A path with the same turn in enough rounds.
+    fn row(path: &'static str, mtu: u32, trip: f64, [send, receive]: [f64; 2]) -> Row {
+        let mut row = Row::new(path, mtu);
+        for _ in 0..LEAST_ROUNDS {
+            row.add(Turn {
+                trip,
+                trip_p99: trip,
+                trip_mean: trip,
+                send,
+                receive,
+                cpu: 1.0,
+            });
+        }
+        row
+    }
+
+    fn missed(rows: &[Row], link: bool) -> Vec<(&'static str, &'static str, u32)> {
+        let all = Promise::all(rows, link);
+        let missed = all.iter().filter(|p| p.missed().is_some());
+        missed.map(|p| (p.with, p.figure, p.mtu)).collect()
+    }
+
+    #[test]
+    fn each_promise_can_be_missed() {
+        let host = || row("host", 1500, 10.0, [100.0, 100.0]);
+        let virtio = || row("virtio-net", 1500, 20.0, [50.0, 50.0]);
+        let venet = |trip, streams| row("venet", 1500, trip, streams);
+        let of = |venet| missed(&[host(), virtio(), venet], false);
+        assert_eq!(of(venet(16.0, [50.0, 50.0])), []);
+        let trips = [("host", "round trip", 1500)];
+        assert_eq!(of(venet(16.8, [50.0, 50.0]))[..1], trips);
+        let both = [
+            ("host", "round trip", 1500),
+            ("virtio-net", "round trip", 1500),
+        ];
+        assert_eq!(of(venet(16.8, [50.0, 50.0])), both);
+        let streams = [
+            ("virtio-net", "to server", 1500),
+            ("virtio-net", "from server", 1500),
+        ];
+        assert_eq!(of(venet(16.0, [49.0, 49.0])), streams);
+        let linked = missed(&[host(), virtio(), venet(99.0, [99.0, 98.9])], true);
+        assert_eq!(linked, [("host", "from server", 1500)]);
+    }
+
+    #[test]
+    fn large_frames_have_no_bar_for_round_trips() {
+        let rows = [
+            row("host", 9000, 10.0, [100.0, 100.0]),
+            row("virtio-net-tap", 9000, 20.0, [50.0, 50.0]),
+            row("venet-tap", 9000, 99.0, [60.0, 40.0]),
+            row("venet", 9000, 99.0, [60.0, 40.0]),
+        ];
+        let all = Promise::all(&rows, false);
+        assert_eq!(all.len(), 2, "venet has nothing to be compared with");
+        assert_eq!(
+            missed(&rows, false),
+            [("virtio-net-tap", "from server", 9000)]
+        );
+        assert!(
+            all[0].markdown().ends_with("| 1 | met |"),
+            "{}",
+            all[0].markdown()
+        );
+    }
+}
