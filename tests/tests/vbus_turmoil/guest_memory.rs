@@ -14,8 +14,8 @@ const TOLD: usize = 8;
 
 /// `memory` prints a line: how much memory the kernel has, in KiB; the objects of each slab cache;
 /// and the numbers of processes and sockets, to which some of it belongs. That is without names of
-/// files that it keeps as long as there is room: each pass leaves those that were used since the one
-/// before. Nor is it with objects that CPUs keep for what comes next.
+/// files that it keeps as long as there is room: each pass leaves those that were used since the
+/// last one. Objects that CPUs keep for what comes next do not count either.
 pub const MEMORY: &str = r#"
     memory() {
         usleep 300000

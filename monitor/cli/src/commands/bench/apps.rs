@@ -7,6 +7,7 @@
 mod description;
 mod figures;
 mod guesses;
+mod host_memory;
 mod inputs;
 mod measure;
 mod peers;

@@ -5,6 +5,7 @@ use super::super::cpus;
 use super::super::turns;
 use super::description::Row;
 use super::figures::{STATES, Turns};
+use super::host_memory;
 use super::peers::{self, System};
 use super::plan::Group;
 use super::report::{Failure, Measured};
@@ -341,7 +342,11 @@ impl<'a> Run<'a> {
         row: &Row,
     ) -> anyhow::Result<Vec<f64>> {
         let mut figures = Vec::new();
-        for _ in 0..self.states() {
+        for state in 0..self.states() {
+            // The second run has memory.
+            if self.group.app.fresh && state == 0 {
+                host_memory::have(u64::from(self.group.app.memory) << 20)?;
+            }
             figures.extend(self.figures(session, side, GUEST_PORT, row)?);
         }
         Ok(figures)
