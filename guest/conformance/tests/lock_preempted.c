@@ -223,6 +223,7 @@ static void check_seen(const struct seen *all, u32 count)
 	}
 	for (seen = all; seen < all + count; seen++) {
 		CHECK_OP(seen->lost, >, 100);
+		CHECK_OP(seen->missed * 2, <=, seen->lost);
 		/* A few at the ends of the times without a processor, however short those are. */
 		CHECK_OP(seen->wrong * 100, <=, seen->ran + 500);
 	}

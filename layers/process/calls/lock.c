@@ -64,7 +64,7 @@ static bool rest(struct vcpu *me)
 {
 	u32 word = READ_ONCE(me->look_answer);
 
-	if ((FAST(me, F_PENDING) && FAST(me, F_IRQ)) || (FAST(me, F_FORCE) & FORCE_EVENT))
+	if (irq_deliverable(me))
 		return false;
 	futex_wait(&me->look_answer, word, now_ns() + REST);
 	return true;

@@ -103,17 +103,18 @@ bool wake_if_free(struct vcpu *v, u32 index, u32 what)
 	u32 *word = &proc_at(index)->s.wake[v->number], was = WAKE_WAITS;
 
 	step();
-	if (__atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
-					__ATOMIC_RELAXED)) {
+	/* 0: it is about to look for work. It stores WAKE_WAITS once after that. */
+	while (!__atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED))
+		/*
+		 * The failed exchange is a locked instruction, so the thread that takes the word
+		 * sees what the caller stored before.
+		 */
+		if (was && was != WAKE_WAITS)
+			return was == what;
+	if (was == WAKE_WAITS)
 		futex_wake(word, 1);
-		return true;
-	}
-	/* 0: it is about to look for work. */
-	if (!was && __atomic_compare_exchange_n(word, &was, what, false, __ATOMIC_RELEASE,
-						__ATOMIC_RELAXED))
-		return true;
-	/* A locked instruction: what the caller stored before is seen by who takes the word. */
-	return was == what;
+	return true;
 }
 
 void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)

@@ -24,6 +24,15 @@ int irq_next(struct vcpu *v);
 /* Moves a vector from requested to in service. */
 void irq_accept(struct vcpu *v, u32 vector);
 
+/*
+ * Something may be delivered now: an interrupt, or what does not ask for the interrupt flag. A call
+ * that sleeps returns then.
+ */
+static inline bool irq_deliverable(const struct vcpu *v)
+{
+	return (FAST(v, F_PENDING) && FAST(v, F_IRQ)) || (FAST(v, F_FORCE) & FORCE_EVENT);
+}
+
 static inline int highest(const u64 *bits)
 {
 	int i;

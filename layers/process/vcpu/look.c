@@ -98,7 +98,7 @@ static enum look_answer sample(const struct vcpu *v)
 void look_answer(struct vcpu *v)
 {
 	u32 question = __atomic_load_n(&v->look_question, __ATOMIC_ACQUIRE);
-	u32 vcpu = READ_ONCE(v->look_vcpu);
+	u32 vcpu = READ_ONCE(v->look_vcpu), old = READ_ONCE(v->look_answer);
 	enum look_answer answer = LOOK_UNKNOWN;
 
 	/* The caller has given up waiting for this thread, and asks in another process. */
@@ -107,7 +107,12 @@ void look_answer(struct vcpu *v)
 	if (vcpu < shared->s.vcpu_count)
 		answer = sample(vcpu_at(vcpu));
 	step();
-	__atomic_store_n(&v->look_answer, question << 2 | (u32)answer, __ATOMIC_RELEASE);
+	/* The caller may have given up, and have an answer to a later question. */
+	do {
+		if ((s32)(old - (question << 2 | 3)) >= 0)
+			return;
+	} while (!__atomic_compare_exchange_n(&v->look_answer, &old, question << 2 | (u32)answer,
+					      false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 	futex_wake(&v->look_answer, 1);
 }
 
@@ -119,13 +124,16 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 
 	if (index >= READ_ONCE(shared->s.proc_count) || index >= PHV_MAX_PROCS)
 		return LOOK_UNKNOWN;
+	/* It has come here meanwhile. */
+	if (index == self.index)
+		return sample(v);
 	question = me->look_question + 1;
 	me->look_vcpu = v->number;
 	me->look_proc = index;
 	__atomic_store_n(&me->look_question, question, __ATOMIC_RELEASE);
 	/*
-	 * A thread that has had no processor since the last question takes this one instead. It
-	 * needs the caller's, so it gets one while the caller sleeps, not while that asks on.
+	 * A thread that has had no processor since the last question takes this one instead. The
+	 * thread needs the caller's processor. It gets that processor while the caller sleeps.
 	 */
 	if (!wake_if_free(me, index, WAKE_LOOK))
 		return LOOK_UNKNOWN;
@@ -136,7 +144,8 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 			return (enum look_answer)(answer & 3);
 		/* Other vCPUs may wait for a flush. */
 		irq_serve_flush(me);
-		if (now_ns() >= until)
+		/* What may be delivered does not wait for an answer. */
+		if (now_ns() >= until || irq_deliverable(me))
 			return LOOK_UNKNOWN;
 		futex_wait(&me->look_answer, answer, until);
 	}
@@ -192,7 +201,7 @@ _Static_assert(ASKED_MOST * GOOD_LOST + VMI_PREEMPTED_ASK_NS < VMI_PREEMPTED_LAT
 
 bool look_preempted(struct vcpu *me, struct vcpu *v)
 {
-	u64 now = rdtsc_rough(), woken = READ_ONCE(v->woken), since, took;
+	u64 now = rdtsc_rough(), woken = READ_ONCE(v->woken), looked, since, took;
 	u32 state = READ_ONCE(v->s.state), i;
 	struct asked *asked;
 	enum look_answer answer;
@@ -207,7 +216,8 @@ bool look_preempted(struct vcpu *me, struct vcpu *v)
 	if (FAULT(PREEMPTED_BY_US_ONLY))
 		return false;
 	asked = asked_about(me, v->number, now);
-	since = age(now, READ_ONCE(v->looked));
+	looked = READ_ONCE(v->looked);
+	since = age(now, looked);
 	if (since < (v->run.preempted ? GOOD_LOST : GOOD_RUNS))
 		return v->run.preempted;
 	if (READ_ONCE(v->s.proc) == self.index)
@@ -222,6 +232,9 @@ bool look_preempted(struct vcpu *me, struct vcpu *v)
 	/* The question is no pause, about the others neither. */
 	for (i = 0; i < IN_TURN; i++)
 		me->asked[i].last += took;
+	/* Another caller may have learned something. */
+	if (answer == LOOK_UNKNOWN && READ_ONCE(v->looked) != looked)
+		return READ_ONCE(v->run.preempted);
 	WRITE_ONCE(v->run.preempted, answer == LOOK_LOST);
 	WRITE_ONCE(v->looked, now + took);
 	return answer == LOOK_LOST;
