@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Layers with a planted fault (`layers/faults.txt`), for tests that must fail with it.
 
-use crate::planted_turns;
 use crate::program::{self, Run};
 use crate::source_root;
 use std::collections::BTreeSet;
@@ -123,8 +122,8 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Runs one test of the suite as `run` does, which must pass; then with layers that have a fault of
-/// the list, those whose turn it is ([`planted_turns`]), where it must fail.
+/// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
+/// of the list, where it must fail.
 ///
 /// # Panics
 /// When it does not so.
@@ -138,7 +137,7 @@ pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> 
     assert!(!sound.stdout.contains(&skipped), "{sound:?}");
     let faults = found_by(list).unwrap();
     assert!(!faults.is_empty());
-    for fault in planted_turns::of_a_list(list, faults) {
+    for fault in faults {
         let layer = Planted::build(&fault).unwrap();
         let rom = layer.rom();
         let faulty = run(&["--filter", test, "--rom", rom.to_str().unwrap()]);

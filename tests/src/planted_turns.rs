@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which planted faults `make test` tries. `make test-release` tries all.
+//! Which planted faults of the conformance suite `make test` tries. `make test-release` tries all.
 //!
-//! What finds a fault is a matter of the layers and of the conformance guest. So the choice is made
-//! from their sources: it is the same in each run of one tree, and another one when they change.
+//! The layers, the bridge and the conformance guest decide whether a fault is found. So the choice
+//! is made from their sources: it is the same in each run of one tree, and another one when a
+//! source changes.
 
 use crate::source_root;
 use std::fs;
@@ -10,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// One fault of so many is tried.
+/// One fault of so many is tried, in the mean.
 const TURNS: u64 = 4;
 
 /// Whether all are tried: in `make test-release`.
@@ -29,7 +30,7 @@ fn hash_folder(folder: &Path) -> std::io::Result<u64> {
             hash_folder(&path)?.hash(&mut hasher);
         } else if matches!(
             path.extension().and_then(|e| e.to_str()),
-            Some("c" | "h" | "S" | "txt")
+            Some("c" | "h" | "S" | "rs" | "txt")
         ) {
             fs::read(&path)?.hash(&mut hasher);
         } else {
@@ -44,17 +45,22 @@ fn hash_folder(folder: &Path) -> std::io::Result<u64> {
 fn sources() -> u64 {
     static SOURCES: OnceLock<u64> = OnceLock::new();
     *SOURCES.get_or_init(|| {
-        let folders = ["layers", "guest/conformance"].map(|name| source_root().join(name));
-        let hashes = folders.map(|folder| hash_folder(&folder).unwrap());
-        hashes[0].wrapping_add(hashes[1].rotate_left(1))
+        let mut hasher = DefaultHasher::new();
+        for folder in ["layers", "guest/conformance", "monitor/bridge/src"] {
+            let hash = hash_folder(&source_root().join(folder));
+            hash.map_err(|e| format!("{folder}: {e}"))
+                .unwrap()
+                .hash(&mut hasher);
+        }
+        hasher.finish()
     })
 }
 
-/// Where the choice of something with this name falls, of so many.
-fn chosen(sources: u64, name: &str, count: u64) -> u64 {
+/// The turn of the fault with this name, below [`TURNS`].
+fn turn(sources: u64, name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (sources, name).hash(&mut hasher);
-    hasher.finish() % count.max(1)
+    hasher.finish() % TURNS
 }
 
 /// Whether it is the turn of a fault with this name.
@@ -63,21 +69,7 @@ fn chosen(sources: u64, name: &str, count: u64) -> u64 {
 /// When the sources cannot be read.
 #[must_use]
 pub fn has_turn(fault: &str) -> bool {
-    all() || chosen(sources(), fault, TURNS) == 0
-}
-
-/// Those of the faults of one test whose turn it is: one at least, if there are any.
-///
-/// # Panics
-/// When the sources cannot be read.
-#[must_use]
-pub fn of_a_list(list: &str, faults: Vec<String>) -> Vec<String> {
-    if all() || faults.is_empty() {
-        return faults;
-    }
-    let first = chosen(sources(), list, faults.len() as u64);
-    let chosen = faults.into_iter().skip(usize::try_from(first).unwrap_or(0));
-    chosen.take(1).collect()
+    all() || turn(sources(), fault) == 0
 }
 
 #[cfg(test)]
@@ -88,19 +80,9 @@ mod tests {
     fn each_fault_has_its_turn() {
         let names = (0..100).map(|n| format!("FAULT_{n}"));
         for name in names {
-            assert!((0..1000).any(|sources| chosen(sources, &name, TURNS) == 0));
-            assert!((0..1000).any(|sources| chosen(sources, &name, TURNS) != 0));
+            assert!((0..1000).any(|sources| turn(sources, &name) == 0));
+            assert!((0..1000).any(|sources| turn(sources, &name) != 0));
         }
-        assert_eq!(chosen(1, "", 0), 0);
-    }
-
-    #[test]
-    fn one_of_a_list_is_tried_and_all_where_the_run_is_long() {
-        let list: Vec<String> = ["A", "B", "C"].map(String::from).into();
-        let some = of_a_list("time_step", list.clone());
-        assert!(!some.is_empty() && some.iter().all(|fault| list.contains(fault)));
-        assert_eq!(some.len() == list.len(), all());
-        assert!(of_a_list("nothing", Vec::new()).is_empty());
     }
 
     #[test]
