@@ -233,11 +233,12 @@ fn prepare(plan: &Plan) -> u32 {
         if !parent_lives(plan) {
             return 1;
         }
+        // While no signal comes: what is typed there is for the monitor.
+        leave_terminal();
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        leave_terminal();
         isolate();
         drop_privileges();
         let no_core = libc::rlimit {
@@ -331,7 +332,8 @@ fn leave_terminal() {
             libc::close(terminal);
             left
         };
-        // A new session has no terminal, either. A leader of a group can have none.
+        // The terminal cannot be opened, such as in a root without /dev/tty. A new session has
+        // none, either. The leader of a group could not make one, so this is before setpgid.
         if !left {
             libc::setsid();
         }

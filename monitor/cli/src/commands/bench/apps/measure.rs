@@ -342,11 +342,7 @@ impl<'a> Run<'a> {
         row: &Row,
     ) -> anyhow::Result<Vec<f64>> {
         let mut figures = Vec::new();
-        for state in 0..self.states() {
-            // The second run has memory.
-            if self.group.app.fresh && state == 0 {
-                host_memory::have(u64::from(self.group.app.memory) << 20)?;
-            }
+        for _ in 0..self.states() {
             figures.extend(self.figures(session, side, GUEST_PORT, row)?);
         }
         Ok(figures)
@@ -362,6 +358,9 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Vec<f64>> {
         self.script(session, port, &row.before)?;
         self.settle(session, side)?;
+        if self.group.app.fresh {
+            host_memory::have(u64::from(self.group.app.memory) << 20)?;
+        }
         let answer = session.run(&format!("{}{}", self.variables(port), row.run))?;
         let figures = match row.unit {
             Some(_) => numbers(&answer.line),

@@ -168,7 +168,7 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
         rows.extend(measured);
         drop(servers);
     }
-    let report = Report::new(&rows, args.rate.is_some());
+    let report = Report::new(&rows, args.rate);
     if let Some(file) = &args.plot {
         let picture = plot::draw("round trip, host = 1, with 95 % intervals", &report.bars());
         fs::write(file, picture).with_context(|| file.display().to_string())?;

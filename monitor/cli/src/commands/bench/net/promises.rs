@@ -16,8 +16,10 @@ const TRIP_OF_HOST: f64 = 1.67;
 const TRIP_OF_VIRTIO: f64 = 0.8;
 /// A stream beside that over virtio: no slower.
 const STREAM_OF_VIRTIO: f64 = 1.0;
-/// A stream beside the host's over a link with a rate.
+/// A stream beside the host's over a link of at most this rate, in Mbit/s: 1 Gbit/s, as in the
+/// seed.
 const STREAM_OF_LINK: f64 = 0.99;
+const LINK: u32 = 1000;
 
 /// A bar of a path, and whether it is met.
 #[derive(Debug, Serialize)]
@@ -62,9 +64,9 @@ impl Promise {
         }
     }
 
-    /// All that these rows can say something of. `link`: they were measured over one with a rate,
-    /// which all of them share, so the streams beside each other say nothing.
-    pub fn all(rows: &[Row], link: bool) -> Vec<Self> {
+    /// All that these rows can say something of. `rate`: that of the link over which they were
+    /// measured, if it has one, in Mbit/s. All paths share it, so they say nothing of each other.
+    pub fn all(rows: &[Row], rate: Option<u32>) -> Vec<Self> {
         let mut all = Vec::new();
         for (venet, virtio) in SAME_NETWORK {
             for row in rows.iter().filter(|row| row.path == venet) {
@@ -73,7 +75,7 @@ impl Promise {
                     all.extend(of(with).map(|with| Promise::new(row, with, figure, bar)));
                 };
                 let trip: Figure = ("round trip", |turn| turn.trip);
-                if row.mtu == MTU && !link {
+                if row.mtu == MTU && rate.is_none() {
                     add(BASE, trip, (Sense::AtMost, TRIP_OF_HOST));
                     add(virtio, trip, (Sense::AtMost, TRIP_OF_VIRTIO));
                 }
@@ -82,10 +84,10 @@ impl Promise {
                     ("from server", |turn| turn.receive),
                 ];
                 for stream in streams {
-                    if link {
-                        add(BASE, stream, (Sense::AtLeast, STREAM_OF_LINK));
-                    } else {
-                        add(virtio, stream, (Sense::AtLeast, STREAM_OF_VIRTIO));
+                    match rate {
+                        None => add(virtio, stream, (Sense::AtLeast, STREAM_OF_VIRTIO)),
+                        Some(..=LINK) => add(BASE, stream, (Sense::AtLeast, STREAM_OF_LINK)),
+                        Some(_) => {}
                     }
                 }
             }
@@ -97,7 +99,7 @@ impl Promise {
     pub fn markdown(&self) -> String {
         let [low, high] = self.ratio_ci95;
         format!(
-            "| {} | {} | {} | {} | {:.2} ({low:.2} to {high:.2}) | {} | {} |",
+            "| {} | {} | {} | {} | {:.3} ({low:.3} to {high:.3}) | {} | {} |",
             self.path, self.with, self.mtu, self.figure, self.ratio, self.bar, self.verdict
         )
     }
@@ -107,7 +109,7 @@ impl Promise {
         let [low, high] = self.ratio_ci95;
         (self.verdict == Verdict::Missed).then(|| {
             format!(
-                "{} {} beside {}, MTU {}: {:.2} ({low:.2} to {high:.2}), bar {}",
+                "{} {} beside {}, MTU {}: {:.3} ({low:.3} to {high:.3}), bar {}",
                 self.path, self.figure, self.with, self.mtu, self.ratio, self.bar
             )
         })
@@ -139,33 +141,33 @@ mod tests {
         row
     }
 
-    fn missed(rows: &[Row], link: bool) -> Vec<(&'static str, &'static str, u32)> {
-        let all = Promise::all(rows, link);
+    fn missed(rows: &[Row], rate: Option<u32>) -> Vec<(&'static str, &'static str, u32)> {
+        let all = Promise::all(rows, rate);
         let missed = all.iter().filter(|p| p.missed().is_some());
         missed.map(|p| (p.with, p.figure, p.mtu)).collect()
     }
 
     #[test]
     fn each_promise_can_be_missed() {
-        let host = || row("host", 1500, 10.0, [100.0, 100.0]);
-        let virtio = || row("virtio-net", 1500, 20.0, [50.0, 50.0]);
+        let host = |trip| row("host", 1500, trip, [100.0, 100.0]);
+        let virtio = |trip| row("virtio-net", 1500, trip, [50.0, 50.0]);
         let venet = |trip, streams| row("venet", 1500, trip, streams);
-        let of = |venet| missed(&[host(), virtio(), venet], false);
-        assert_eq!(of(venet(16.0, [50.0, 50.0])), []);
-        let trips = [("host", "round trip", 1500)];
-        assert_eq!(of(venet(16.8, [50.0, 50.0]))[..1], trips);
-        let both = [
-            ("host", "round trip", 1500),
-            ("virtio-net", "round trip", 1500),
-        ];
-        assert_eq!(of(venet(16.8, [50.0, 50.0])), both);
-        let streams = [
-            ("virtio-net", "to server", 1500),
-            ("virtio-net", "from server", 1500),
-        ];
-        assert_eq!(of(venet(16.0, [49.0, 49.0])), streams);
-        let linked = missed(&[host(), virtio(), venet(99.0, [99.0, 98.9])], true);
-        assert_eq!(linked, [("host", "from server", 1500)]);
+        let of = |host, virtio, venet| missed(&[host, virtio, venet], None);
+        let (trip, to, from) = ("round trip", "to server", "from server");
+        let same = [50.0, 50.0];
+        assert_eq!(of(host(10.0), virtio(20.0), venet(16.0, same)), []);
+        let slow = of(host(10.0), virtio(30.0), venet(16.8, same));
+        assert_eq!(slow, [("host", trip, 1500)]);
+        let slow = of(host(20.0), virtio(20.0), venet(16.8, same));
+        assert_eq!(slow, [("virtio-net", trip, 1500)]);
+        let slow = of(host(10.0), virtio(20.0), venet(16.0, [49.0, 50.0]));
+        assert_eq!(slow, [("virtio-net", to, 1500)]);
+        let slow = of(host(10.0), virtio(20.0), venet(16.0, [50.0, 49.0]));
+        assert_eq!(slow, [("virtio-net", from, 1500)]);
+        let rows = [host(10.0), virtio(20.0), venet(99.0, [99.0, 98.9])];
+        assert_eq!(missed(&rows, Some(1000)), [("host", from, 1500)]);
+        // The host may not fill a faster one.
+        assert_eq!(missed(&rows, Some(10_000)), []);
     }
 
     #[test]
@@ -176,10 +178,10 @@ mod tests {
             row("venet-tap", 9000, 99.0, [60.0, 40.0]),
             row("venet", 9000, 99.0, [60.0, 40.0]),
         ];
-        let all = Promise::all(&rows, false);
+        let all = Promise::all(&rows, None);
         assert_eq!(all.len(), 2, "venet has nothing to be compared with");
         assert_eq!(
-            missed(&rows, false),
+            missed(&rows, None),
             [("virtio-net-tap", "from server", 9000)]
         );
         assert!(

@@ -128,8 +128,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of these rows. `link`: they were measured over one with a rate.
-    pub fn new(rows: &[Row], link: bool) -> Self {
+    /// Of these rows, measured over a link with this rate in Mbit/s, if it has one.
+    pub fn new(rows: &[Row], rate: Option<u32>) -> Self {
         let figures = |row: &Row| {
             let base = rows.iter().find(|b| b.path == BASE && b.mtu == row.mtu)?;
             let trips = row.ratios(base, |turn| turn.trip);
@@ -154,7 +154,7 @@ impl Report {
         Report {
             rows: rows.iter().filter_map(figures).collect(),
             comparisons: Comparison::all(rows),
-            promises: Promise::all(rows, link),
+            promises: Promise::all(rows, rate),
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
             turns.into_iter().for_each(|turn| row.add(turn));
             rows.push(row);
         }
-        let report = Report::new(&rows, false);
+        let report = Report::new(&rows, None);
         let venet = &report.rows[3];
         assert!((venet.rtt_ratio - 1.2).abs() < 1e-9);
         assert!((venet.tput_ratio - 0.9).abs() < 1e-9);
