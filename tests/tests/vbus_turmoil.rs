@@ -312,5 +312,5 @@ fn turmoil(devices: Devices) {
     assert!(kept > 20, "{kept}");
     vbusd_before.are_all("vbusd", vbusd.child.id(), MEMORY);
     monitor_before.are_all("the monitor", monitor, MEMORY);
-    GuestMemory::settled(|| server.memory()).may_follow(&guest_before);
+    GuestMemory::settled(&guest_before, || server.memory()).may_follow(&guest_before);
 }

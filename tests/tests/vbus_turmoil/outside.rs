@@ -381,7 +381,7 @@ fn turmoil(taps: bool) {
         }
         guest_before
     });
-    GuestMemory::settled(|| guest.memory()).may_follow(&guest_before);
+    GuestMemory::settled(&guest_before, || guest.memory()).may_follow(&guest_before);
     guest.kill();
     host.check(guest.kept);
     let figure = |of: &AtomicU64| of.load(Ordering::SeqCst);
