@@ -25,8 +25,8 @@ int irq_next(struct vcpu *v);
 void irq_accept(struct vcpu *v, u32 vector);
 
 /*
- * Something may be delivered now: an interrupt, or what does not ask for the interrupt flag. A call
- * that sleeps returns then.
+ * Whether an interrupt may be delivered now, or an event that does not depend on the interrupt
+ * flag. A call that sleeps returns then.
  */
 static inline bool irq_deliverable(const struct vcpu *v)
 {

@@ -127,6 +127,9 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 	/* It has come here meanwhile. */
 	if (index == self.index)
 		return sample(v);
+	/* What may be delivered does not wait for an answer, so no thread need be woken. */
+	if (irq_deliverable(me))
+		return LOOK_UNKNOWN;
 	question = me->look_question + 1;
 	me->look_vcpu = v->number;
 	me->look_proc = index;
@@ -144,7 +147,6 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 			return (enum look_answer)(answer & 3);
 		/* Other vCPUs may wait for a flush. */
 		irq_serve_flush(me);
-		/* What may be delivered does not wait for an answer. */
 		if (now_ns() >= until || irq_deliverable(me))
 			return LOOK_UNKNOWN;
 		futex_wait(&me->look_answer, answer, until);
