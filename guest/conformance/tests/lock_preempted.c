@@ -228,8 +228,9 @@ static void check_seen(const struct seen *all, u32 count)
 		CHECK_OP(seen->wrong * 100, <=, seen->ran + 500);
 	}
 	/*
-	 * Among the samples are those while a hypervisor below the host has the processor: the
-	 * host's kernel says then that the vCPU runs.
+	 * Among the samples are times at which the host's kernel has just switched to the vCPU's
+	 * thread, and its CPU clock advances, but the vCPU does not count yet (docs/locks.md). One
+	 * of the vCPUs may have most of them.
 	 */
 	CHECK_OP(missed * 20, <=, lost);
 }
