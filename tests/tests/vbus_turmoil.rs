@@ -24,7 +24,7 @@ mod records;
 mod streams;
 
 use admin::{Admin, client_comes_and_goes};
-use guest_memory::{GuestMemory, MEMORY as TELL_MEMORY};
+use guest_memory::{GuestMemory, TELL_MEMORY};
 use holdings::Holdings;
 use paravane_tests::program::Ends;
 use paravane_tests::vbusd::Vbusd;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Memory, in KiB, that a guest's kernel may have more in the end than at one moment under load, at
 /// which it may have had some that RCU freed later.
 const MORE: u64 = 1024;
-/// So many looks are taken at what it has in the end.
+/// The most looks at the memory that a guest's kernel has in the end.
 const LOOKS: u32 = 8;
 /// The number of parts that are printed, of those that have grown.
 const TOLD: usize = 8;
@@ -17,7 +17,7 @@ const TOLD: usize = 8;
 /// and the numbers of processes and sockets, to which some of it belongs. That is without names of
 /// files that it keeps as long as there is room: each pass leaves those that were used since the
 /// last one. Objects that CPUs keep for what comes next do not count either.
-pub const MEMORY: &str = r#"
+pub const TELL_MEMORY: &str = r#"
     memory() {
         usleep 300000
         for pass in 1 2 3 4; do
@@ -43,8 +43,8 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// The least of some looks, a second apart: what the kernel frees after a grace period of RCU,
-    /// it still has for a while. Little more than `before` is enough.
+    /// Looks until the kernel has little more than `before`, at most [`LOOKS`] times, a second
+    /// apart, and returns the least. RCU frees some memory only after a grace period.
     pub fn settled(before: &GuestMemory, mut look: impl FnMut() -> GuestMemory) -> GuestMemory {
         let mut least = look();
         for _ in 1..LOOKS {

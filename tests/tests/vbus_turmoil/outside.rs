@@ -5,12 +5,12 @@
 
 use crate::admin::{Admin, client_comes_and_goes};
 use crate::consoles::{self, Seen};
-use crate::guest_memory::GuestMemory;
+use crate::guest_memory::{GuestMemory, TELL_MEMORY};
 use crate::holdings::Holdings;
 use crate::namespace::{self, Place, TAP, ip, make_tap};
 use crate::records::{KEEP, RECORDS, lines_of, lost_record};
 use crate::streams::Server;
-use crate::{MEMORY, PATIENCE, PROGRAMS, TELL_MEMORY, seconds};
+use crate::{MEMORY, PATIENCE, PROGRAMS, seconds};
 use paravane_tests::program::Ends;
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;

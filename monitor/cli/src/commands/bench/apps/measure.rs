@@ -359,7 +359,7 @@ impl<'a> Run<'a> {
         self.script(session, port, &row.before)?;
         self.settle(session, side)?;
         if self.group.app.fresh {
-            host_memory::have(u64::from(self.group.app.memory) << 20)?;
+            host_memory::prefault(u64::from(self.group.app.memory) << 20)?;
         }
         let answer = session.run(&format!("{}{}", self.variables(port), row.run))?;
         let figures = match row.unit {
