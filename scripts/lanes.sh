@@ -10,6 +10,10 @@
 
 lanes=2
 
+# The longest that a unit may take, in seconds. A unit that takes longer hangs. The slowest takes
+# five minutes; the first on a machine with empty caches waits for Linux to be built.
+unit_seconds=${PARAVANE_UNIT_SECONDS:-1500}
+
 # test_units ARGUMENT...: a line for each call of cargo that runs tests: what chooses them. First
 # those that run beside others. cargo test gets the arguments.
 test_units() {
@@ -34,27 +38,46 @@ is_alone() {
 
 # run_unit LOG UNIT ARGUMENT...: runs the tests of a unit; prints all that they have printed at the
 # end, and appends it to the log. A unit that fails is named in LOG.failed, and in LOG.died if no
-# test of it has failed.
+# test of it has failed. A unit that hangs is ended, with a report of its processes, and named in
+# LOG.hung.
 run_unit() {
-	local log=$1 unit=$2 output failed=
+	local log=$1 unit=$2 output tests limit first='' failed=''
 	shift 2
 	output=$(mktemp)
 	# shellcheck disable=SC2086 # Several arguments.
-	cargo test --locked --workspace --no-fail-fast $unit "$@" </dev/null >"$output" 2>&1 ||
-		failed=1
+	cargo test --locked --workspace --no-fail-fast $unit "$@" </dev/null >"$output" 2>&1 &
+	tests=$!
+	sleep "$unit_seconds" </dev/null >/dev/null 2>&1 &
+	limit=$!
+	trap 'say "$unit was running:"; tail -n 20 "$output" >&2; rm -f "$output"; exit 143' TERM
+	wait -n -p first "$tests" "$limit" || failed=failed
+	if [ "$first" = "$limit" ]; then
+		failed=hung
+		{
+			echo
+			say "$unit: ended, it ran for more than $unit_seconds s"
+			tell_processes "$tests"
+		} >>"$output" 2>&1
+		end_processes "$tests"
+	else
+		kill "$limit"
+	fi
+	wait || true
 	(
 		flock 9
 		tee -a "$log" <"$output"
-		[ -z "$failed" ] || printf '%s\n' "$unit" >>"$log.failed"
-		[ -z "$failed" ] || grep -q '^test result: FAILED' "$output" ||
+		[ -z "$failed" ] || printf '%s\n' "$unit" >>"$log.$failed"
+		[ "$failed" != failed ] || grep -q '^test result: FAILED' "$output" ||
 			printf '%s\n' "$unit" >>"$log.died"
 	) 9>>"$log.lock"
 	rm -f "$output"
 }
 
-# run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed.
+# run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed. A unit
+# that hangs runs once more, with nothing beside it, as a test that fails does (failed.sh). Two that
+# hang, or one that hangs twice, fail the run.
 run_lanes() {
-	local log=$1 units=$2 unit
+	local log=$1 units=$2 unit hung
 	shift 2
 	trap 'end_lanes; exit 130' INT TERM
 	while read -r unit; do
@@ -70,19 +93,70 @@ run_lanes() {
 	wait
 	while read -r unit; do
 		[ "${unit%% *}" = alone ] || continue
-		set -m
-		run_unit "$log" "${unit#alone }" "$@" &
-		set +m
-		wait
+		run_alone "$log" "${unit#alone }" "$@"
 	done <"$units"
+	if [ -s "$log.hung" ]; then
+		hung=$(cat "$log.hung")
+		if [ "$(wc -l <<<"$hung")" -eq 1 ]; then
+			say "again, alone: $hung, which hung"
+			: >"$log.hung"
+			run_alone "$log" "$hung" "$@"
+			[ -s "$log.hung" ] || say "unsteady: $hung hung and has ended alone"
+		fi
+		cat "$log.hung" >>"$log.died"
+	fi
 	trap - INT TERM
-	[ ! -s "$log.failed" ]
+	[ ! -s "$log.failed" ] && [ ! -s "$log.died" ]
 }
 
-# end_lanes: ends what runs.
+# run_alone LOG UNIT ARGUMENT...: runs a unit, and waits for it.
+run_alone() {
+	set -m
+	run_unit "$@" &
+	set +m
+	wait
+}
+
+# end_lanes: ends what runs. Each unit says what it was doing.
 end_lanes() {
 	local job
 	for job in $(jobs -p); do
 		kill -TERM -- "-$job" 2>/dev/null || true
 	done
+	wait
+}
+
+# descendants PID: it, and the processes that it or one of them has started.
+descendants() {
+	ps -e -o pid=,ppid= | awk -v top="$1" '
+		{ parent[$1] = $2 }
+		END {
+			for (pid in parent) {
+				for (p = pid; p != top && p in parent; )
+					p = parent[p]
+				if (p == top)
+					print pid
+			}
+		}'
+}
+
+# tell_processes PID: its descendants with their threads, and where each thread waits.
+tell_processes() {
+	local pid task
+	for pid in $(descendants "$1"); do
+		ps -L -o pid,ppid,tid,stat,pcpu,wchan:32,args -p "$pid" || continue
+		for task in /proc/"$pid"/task/*; do
+			# The stack is root's to read.
+			printf '%s: %s\n' "${task##*/}" "$(cat "$task/syscall" 2>&1)"
+			cat "$task/stack" 2>/dev/null || true
+		done
+	done
+}
+
+# end_processes PID: kills its descendants.
+end_processes() {
+	local pids
+	pids=$(descendants "$1")
+	# shellcheck disable=SC2086 # Several processes.
+	kill -KILL $pids 2>/dev/null || true
 }

@@ -5,7 +5,7 @@
 # (PARAVANE_FUZZ_SECONDS says otherwise). With --long also the tests in bare Debian roots: the
 # package, and what README tells a newcomer to do. The last line is always `N passed, N failed`.
 # A test that fails runs once more, alone (failed.sh); the names of all that failed are before the
-# last line.
+# last line. A program that hangs is ended after PARAVANE_UNIT_SECONDS (lanes.sh).
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/failed.sh"
@@ -20,6 +20,7 @@ profile=() all=()
 if [ "${1:-}" = --long ]; then
 	# More vCPUs, more repetitions, more random cases, and the program as it is shipped.
 	export PARAVANE_TEST_LONG=1 PROPTEST_CASES=20000
+	export PARAVANE_UNIT_SECONDS=${PARAVANE_UNIT_SECONDS:-21600}
 	profile=(--release) all=(-- --include-ignored)
 fi
 

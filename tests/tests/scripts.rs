@@ -161,7 +161,7 @@ fn a_full_disk_is_told_before_the_first_build() {
 }
 
 /// A cargo that has three test programs, one of which needs the host for itself. Each says when it
-/// begins and ends; `failing` fails, and `hanging` sleeps.
+/// begins and ends; `failing` fails, `hanging` sleeps, and `hanging_once` sleeps the first time.
 fn lanes(names: [&str; 3], end: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -171,7 +171,10 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
          for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
          exit 0 ;;\nesac\n\
          echo \"begin $*\" >>{0}/order\necho \"     Running $*\" >&2\n\
-         case $* in *hanging*) echo $$ >{0}/pid; sleep 60 ;; *) sleep 0.3 ;; esac\n\
+         case $* in\n\
+         *hanging_once*) echo $$ >{0}/pid; mkdir {0}/once 2>/dev/null && sleep 60 ;;\n\
+         *hanging*) echo $$ >{0}/pid; sleep 60 ;;\n\
+         *) sleep 0.3 ;;\nesac\n\
          echo \"end $*\" >>{0}/order\necho \"test result: ok. 1 passed; $RUST_TEST_THREADS\"\n\
          case $* in *failing*) exit 101 ;; esac",
         folder.display()
@@ -252,6 +255,31 @@ fn an_interrupt_ends_the_lanes() {
     let run = lanes(["attacks", "hanging", "gdb"], end);
     assert_eq!(run.code, 130, "{run:?}");
     assert!(run.stdout.ends_with("gone\n"), "{run:?}");
+}
+
+/// Programs that hang are ended, with a report of what each of their threads does. A program that
+/// does not hang when it runs again has passed, as a test that fails once has.
+#[test]
+fn a_program_that_hangs_is_ended() {
+    for (names, hung, good) in [
+        (["attacks", "hanging", "gdb"], "hanging", false),
+        (["attacks", "hanging_once", "gdb"], "hanging_once", true),
+        (["hanging_once", "hanging", "gdb"], "hanging_once", false),
+    ] {
+        let run = lanes(names, "unit_seconds=2;");
+        let said = |line: &str| run.stdout.lines().any(|said| said == line);
+        let ended = format!("==> --test {hung}: ended, it ran for more than 2 s");
+        assert!(said(&ended), "{run:?}");
+        // The program, what it waits for, and where its thread is in the host.
+        for of_the_report in ["sleep 60", "do_wait", "WCHAN"] {
+            assert!(run.stdout.contains(of_the_report), "{run:?}");
+        }
+        assert!(said("gone"), "{run:?}");
+        assert_eq!(said("passed"), good, "{run:?}");
+        let steady = "==> unsteady: --test hanging_once hung and has ended alone";
+        assert_eq!(run.stderr.lines().any(|line| line == steady), good);
+        assert_eq!(run.stdout.contains("died: --test hanging"), !good);
+    }
 }
 
 /// A test that needs a processor for itself needs the host for itself.
