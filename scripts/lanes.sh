@@ -11,8 +11,8 @@
 lanes=2
 
 # The longest that a unit may take, in seconds. A unit that takes longer hangs. The slowest takes
-# five minutes; the first on a machine with empty caches waits for Linux to be built.
-unit_seconds=${PARAVANE_UNIT_SECONDS:-1500}
+# five minutes.
+unit_seconds=${PARAVANE_UNIT_SECONDS:-900}
 
 # test_units ARGUMENT...: a line for each call of cargo that runs tests: what chooses them. First
 # those that run beside others. cargo test gets the arguments.
@@ -44,8 +44,10 @@ run_unit() {
 	local log=$1 unit=$2 output tests limit first='' failed=''
 	shift 2
 	output=$(mktemp)
+	# A shell has its background processes ignore these signals, and tests send them to programs.
 	# shellcheck disable=SC2086 # Several arguments.
-	cargo test --locked --workspace --no-fail-fast $unit "$@" </dev/null >"$output" 2>&1 &
+	env --default-signal=INT,QUIT cargo test --locked --workspace --no-fail-fast $unit "$@" \
+		</dev/null >"$output" 2>&1 &
 	tests=$!
 	sleep "$unit_seconds" </dev/null >/dev/null 2>&1 &
 	limit=$!

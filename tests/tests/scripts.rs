@@ -170,7 +170,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
         "case $* in\n*--no-run*)\n\
          for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
          exit 0 ;;\nesac\n\
-         echo \"begin $*\" >>{0}/order\necho \"     Running $*\" >&2\n\
+         echo \"begin $*\" >>{0}/order\n\
+         sed -n 's/^SigIgn:[^0-9a-f]*/ignores: /p' /proc/self/status\necho \"     Running $*\" >&2\n\
          case $* in\n\
          *hanging_once*) echo $$ >{0}/pid; mkdir {0}/once 2>/dev/null && sleep 60 ;;\n\
          *hanging*) echo $$ >{0}/pid; sleep 60 ;;\n\
@@ -232,6 +233,16 @@ fn programs_run_in_lanes() {
         "{run:?}"
     );
     assert!(lines.contains(&"test result: ok. 1 passed; "), "{run:?}");
+    // Tests send SIGINT and SIGQUIT, numbers 2 and 3, to programs.
+    let ignored: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("ignores: "))
+        .map(|set| u64::from_str_radix(set, 16).unwrap() & 0b110)
+        .collect();
+    assert!(
+        ignored.len() >= 5 && ignored.iter().all(|set| *set == 0),
+        "{run:?}"
+    );
 }
 
 #[test]
