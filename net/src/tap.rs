@@ -27,7 +27,7 @@ pub struct Offload {
 }
 
 /// Tells the host which frames the guest accepts.
-pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
+pub fn set_offload(tap: impl AsFd, offload: Offload) -> io::Result<()> {
     let bits = [
         (offload.checksum, libc::TUN_F_CSUM),
         (offload.tcp4, libc::TUN_F_TSO4),
@@ -38,7 +38,7 @@ pub fn set_offload(link: &Link, offload: Offload) -> io::Result<()> {
         .filter(|(on, _)| *on)
         .fold(0, |bits, (_, bit)| bits | libc::c_ulong::from(bit));
     // SAFETY: TUNSETOFFLOAD takes its argument by value and accesses no memory of this process.
-    let done = unsafe { libc::ioctl(link.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, bits) };
+    let done = unsafe { libc::ioctl(tap.as_fd().as_raw_fd(), libc::TUNSETOFFLOAD, bits) };
     if done < 0 {
         Err(io::Error::last_os_error())
     } else {

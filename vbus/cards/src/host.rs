@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card needs of the thread that runs it.
 
+use paravane_net::tap::Offload;
 use rustix::event::epoll::EventFlags;
 use std::fmt;
 use std::io;
@@ -18,6 +19,14 @@ pub trait Wake: fmt::Debug + Send + Sync {
 
     /// Disarms a file.
     fn disarm(&self, file: BorrowedFd<'_>);
+}
+
+/// Sets which unfinished frames the host may give a card, in place of the card's thread: the host
+/// may take long for that.
+pub trait Offloads: fmt::Debug + Send {
+    /// Sets them some time later, after those that were set before. A failure is reported in the
+    /// log.
+    fn set(&self, offload: Offload);
 }
 
 /// Wakes one card.

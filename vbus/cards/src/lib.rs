@@ -23,6 +23,6 @@ mod wire;
 
 pub use base::Base;
 pub use counts::Counts;
-pub use host::{Peer, Wake, Waker, Way};
+pub use host::{Offloads, Peer, Wake, Waker, Way};
 pub use stack::Stack;
 pub use wire::Wire;

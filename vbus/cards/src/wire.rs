@@ -12,7 +12,7 @@
 
 use crate::base::Base;
 use crate::card::{Properties, QUEUES, TYPE, cap};
-use crate::host::Waker;
+use crate::host::{Offloads, Waker};
 use crate::looks::weight;
 use crate::offload::{self, Header};
 use crate::presence::Presence;
@@ -42,6 +42,8 @@ pub struct Wire {
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
     presence: Arc<Presence>,
+    /// Sets the link's offloads in place of the card.
+    offloads: Option<Box<dyn Offloads>>,
     /// The weights of the frames of this round, sent and received.
     weights: [u32; 2],
 }
@@ -83,6 +85,7 @@ impl Wire {
             full: false,
             waiting: None,
             presence: Arc::default(),
+            offloads: None,
             weights: [0; 2],
         }
     }
@@ -99,6 +102,11 @@ impl Wire {
         Arc::clone(&self.presence)
     }
 
+    /// From now on this sets the link's offloads. The host gives finished frames until it has.
+    pub fn offload_by(&mut self, offloads: Box<dyn Offloads>) {
+        self.offloads = Some(offloads);
+    }
+
     /// Tells the host which unfinished frames a guest with these capabilities takes.
     fn offload(&self, caps: u32) {
         let Some(link) = self.link.as_ref().filter(|link| link.headers) else {
@@ -110,7 +118,9 @@ impl Wire {
             tcp4: has(cap::CHAIN | cap::CSUM | cap::RX_TSO4),
             tcp6: has(cap::CHAIN | cap::CSUM | cap::RX_TSO6),
         };
-        if let Err(error) = tap::set_offload(link, offload) {
+        if let Some(offloads) = &self.offloads {
+            offloads.set(offload);
+        } else if let Err(error) = tap::set_offload(link, offload) {
             warn!("network: the host keeps its offloads: {error}");
         }
     }

@@ -293,10 +293,10 @@ impl Server {
         }
         if let (Some(trial), true) = (self.cards.trials().wanted(), is_tried(&request)) {
             let (crew, attempt) = (trial.crew, trial.attempt);
-            let order = crew.order(move |worker| {
-                let done = attempt();
-                worker.note(done.map(|()| Vec::new()));
-            });
+            let order = crew.prepared(
+                |_| attempt(),
+                |worker, done| worker.note(done.map(|()| Vec::new())),
+            );
             if let Err(error) = order {
                 return self.reply(number, Err(error));
             }

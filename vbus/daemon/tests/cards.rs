@@ -283,6 +283,6 @@ fn their_threads_are_confined() {
         found
     };
     // It listens before the first thread is confined.
-    let all = ["closer", "disks", "networks", "taps", "vbusd"];
+    let all = ["closer", "disks", "networks", "tap-keeper", "taps", "vbusd"];
     soon("a thread is not confined", || confined() == all);
 }

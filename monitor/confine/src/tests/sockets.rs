@@ -7,6 +7,7 @@ use super::*;
 #[test]
 fn a_socket_s_protocol_and_options_decide() {
     const BAD: u64 = u64::MAX;
+    const TUNSETIFF: u64 = 0x4004_54ca;
     const TUNSETPERSIST: u64 = 0x4004_54cb;
     let filters = filters();
     for (thread, call, [a, b, c], expected) in [
@@ -32,12 +33,27 @@ fn a_socket_s_protocol_and_options_decide() {
             Fate::Made,
         ),
         ("vbusd-networks", libc::SYS_socket, [1, 1, 0], Fate::Died),
-        ("vbusd-taps", libc::SYS_socket, [2, 1, 0], Fate::Died),
-        // IFF_PERSIST and the owner of a tap stay as they are.
+        ("vbusd-tap-keeper", libc::SYS_socket, [2, 1, 0], Fate::Died),
+        ("vbusd-tap-keeper", libc::SYS_socket, [1, 2, 0], Fate::Made),
+        ("vbusd-taps", libc::SYS_socket, [1, 2, 0], Fate::Died),
+        // IFF_PERSIST and the owner of a tap stay as they are. The thread that moves frames opens
+        // no tap.
+        (
+            "vbusd-tap-keeper",
+            libc::SYS_ioctl,
+            [BAD, TUNSETPERSIST, 1],
+            Fate::Died,
+        ),
+        (
+            "vbusd-tap-keeper",
+            libc::SYS_ioctl,
+            [BAD, TUNSETIFF, 0],
+            Fate::Made,
+        ),
         (
             "vbusd-taps",
             libc::SYS_ioctl,
-            [BAD, TUNSETPERSIST, 1],
+            [BAD, TUNSETIFF, 0],
             Fate::Died,
         ),
         // TCP_NODELAY, SO_KEEPALIVE, SO_OOBINLINE, SO_LINGER, TCP_KEEPIDLE and the like.

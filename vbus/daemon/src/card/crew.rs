@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads of cards, as vbusd's first thread sees them.
 
+use super::keeper::Keeper;
 use super::news::News;
 use super::orders::Orders;
 use super::worker::{ORDERS, Worker};
@@ -8,18 +9,20 @@ use crate::confined;
 use anyhow::Context;
 use paravane_confine::Files;
 use paravane_vbus::{ConnectionId, Error, Kind};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One thread.
 #[derive(Debug)]
 pub struct Crew {
     orders: Arc<Orders>,
-    bell: OwnedFd,
+    /// The thread that does for it what may take long. All orders pass it, if there is one.
+    keeper: Option<Keeper>,
     most: usize,
     /// Connections that have a card on it, or will have one.
     cards: AtomicUsize,
@@ -28,37 +31,36 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the thread, which confines itself. It runs at most so many cards.
+    /// Starts the thread, which confines itself and opens no file. It runs at most so many cards.
     ///
     /// # Errors
     /// The host has no thread for it, or refuses the policy.
     pub fn start(
         name: &str,
         policy: &'static str,
-        files: Files,
+        keeper: Option<Keeper>,
         news: &Arc<News>,
         most: usize,
     ) -> anyhow::Result<Arc<Self>> {
-        let (crew, poll) = Crew::new(most)?;
+        let (crew, poll) = Crew::new(most, keeper)?;
         let (theirs, news) = (Arc::clone(&crew.orders), Arc::clone(news));
-        confined::start(name, policy, files, move || {
+        confined::start(name, policy, Files::none(), move || {
             Worker::new(poll, news).run(&theirs);
         })?;
         Ok(Arc::new(crew))
     }
 
     /// Without a thread, and with what that is to wait for.
-    pub(super) fn new(most: usize) -> anyhow::Result<(Self, OwnedFd)> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = eventfd(0, flags).context("eventfd")?;
+    pub(super) fn new(most: usize, keeper: Option<Keeper>) -> anyhow::Result<(Self, OwnedFd)> {
+        let orders = Orders::new()?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         // Never read: it is watched for edges.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(ORDERS);
-        epoll::add(&poll, &bell, data, edges).context("epoll")?;
+        epoll::add(&poll, orders.bell(), data, edges).context("epoll")?;
         let crew = Crew {
-            orders: Arc::default(),
-            bell,
+            orders: Arc::new(orders),
+            keeper,
             most,
             cards: AtomicUsize::new(0),
             given: AtomicBool::new(false),
@@ -82,21 +84,72 @@ impl Crew {
     /// # Errors
     /// Too much is to be done already.
     pub fn order(&self, what: impl FnOnce(&mut Worker) + Send + 'static) -> Result<(), Error> {
-        self.orders.give(Box::new(what))?;
-        self.ring();
-        Ok(())
+        self.prepared(|_| (), |worker, ()| what(worker))
     }
 
     /// The same for what must be done, and follows something that was admitted.
     pub fn must(&self, what: impl FnOnce(&mut Worker) + Send + 'static) {
-        self.orders.must(Box::new(what));
-        self.ring();
+        self.pass(|_| (), |worker, ()| what(worker));
     }
 
-    fn ring(&self) {
+    /// Has something done on the thread with the result of something else, which may take long
+    /// where the thread has a keeper.
+    ///
+    /// # Errors
+    /// Too much is to be done already.
+    pub fn prepared<T: Send + 'static>(
+        &self,
+        first: impl FnOnce(Option<&Keeper>) -> T + Send + 'static,
+        then: impl FnOnce(&mut Worker, T) + Send + 'static,
+    ) -> Result<(), Error> {
+        let more = self.keeper.as_ref().map_or(0, Keeper::waiting);
+        self.orders.admit(more)?;
+        self.pass(first, then);
+        Ok(())
+    }
+
+    /// Has something taken from the thread, and then something done that may take long where the
+    /// thread has a keeper. What is ordered later is done after both. It must be done.
+    pub fn finish<T: Send + 'static>(
+        &self,
+        take: impl FnOnce(&mut Worker) -> T + Send + 'static,
+        last: impl FnOnce(T) + Send + 'static,
+    ) {
+        let Some(keeper) = &self.keeper else {
+            return self.must(move |worker| last(take(worker)));
+        };
+        let orders = Arc::clone(&self.orders);
+        keeper.give(move || {
+            let (tell, told) = channel();
+            orders.give(Box::new(move |worker| {
+                // Fails only if the keeper has ended.
+                let _ = tell.send(take(worker));
+            }));
+            if let Ok(taken) = told.recv() {
+                last(taken);
+            }
+        });
         self.given.store(true, Ordering::Relaxed);
-        // Fails only if the counter is full, which wakes all the same.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn pass<T: Send + 'static>(
+        &self,
+        first: impl FnOnce(Option<&Keeper>) -> T + Send + 'static,
+        then: impl FnOnce(&mut Worker, T) + Send + 'static,
+    ) {
+        if let Some(keeper) = &self.keeper {
+            let (its, orders) = (keeper.clone(), Arc::clone(&self.orders));
+            keeper.give(move || {
+                let done = first(Some(&its));
+                orders.give(Box::new(move |worker| then(worker, done)));
+            });
+        } else {
+            self.orders.give(Box::new(move |worker| {
+                let done = first(None);
+                then(worker, done);
+            }));
+        }
+        self.given.store(true, Ordering::Relaxed);
     }
 
     /// Whether orders were given since the last call.
@@ -132,8 +185,12 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.orders.close();
-        self.ring();
+        let orders = Arc::clone(&self.orders);
+        match &self.keeper {
+            // After all that was given before.
+            Some(keeper) => keeper.give(move || orders.close()),
+            None => orders.close(),
+        }
     }
 }
 

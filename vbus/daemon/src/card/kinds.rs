@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card leads to: a tap of the host, or the user-mode network.
 
-use super::worker::{Made, Make};
+use super::worker::{Made, Open};
 use paravane_net::user::{Config, Network};
 use paravane_net::{Error as NetError, tap};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
@@ -25,8 +25,8 @@ pub trait Kind: Send {
     /// The attributes that it has of its own.
     fn attributes(&self) -> Vec<Attribute>;
 
-    /// Sets one. It is called while there is no client. Returns what is to be tried on the cards'
-    /// thread before the attribute counts.
+    /// Sets one. It is called while there is no client. Returns what is to be tried before the
+    /// attribute counts, where cards are opened.
     ///
     /// # Errors
     /// There is no such attribute, or the value is not possible.
@@ -39,7 +39,7 @@ pub trait Kind: Send {
     ///
     /// # Errors
     /// An attribute is missing.
-    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error>;
+    fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error>;
 
     /// Another one with the same attributes.
     fn copy(&self) -> Box<dyn Kind>;
@@ -98,21 +98,29 @@ impl Kind for Tap {
         counts.frames().into_iter().chain(counts.looks()).collect()
     }
 
-    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error> {
+    fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error> {
         let (name, counts) = (self.tap.clone(), Arc::clone(counts));
         if name.is_empty() {
             let text = format!("the device has no tap: set its attribute `{TAP}`");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        Ok(Box::new(move |waker| {
+        Ok(Box::new(move |keeper| {
             let link = tap::open(&name).map_err(|e| error(&e))?;
+            let offloads = keeper.map(|keeper| keeper.offloads(&link)).transpose();
+            let offloads =
+                offloads.map_err(|e| Error::new(ErrorKind::Host, format!("dup: {e}")))?;
             let mut card = Wire::new(link, mac);
+            if let Some(offloads) = offloads {
+                card.offload_by(offloads);
+            }
             card.base.count(counts);
-            card.base.start(waker);
-            Ok(Made {
-                presence: Some(card.presence()),
-                card: Box::new(card),
-            })
+            Ok(Box::new(move |waker| {
+                card.base.start(waker);
+                Ok(Made {
+                    presence: Some(card.presence()),
+                    card: Box::new(card),
+                })
+            }))
         }))
     }
 
@@ -170,7 +178,7 @@ impl Kind for User {
         counts.looks().into()
     }
 
-    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error> {
+    fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error> {
         let counts = Arc::clone(counts);
         let config = Config {
             host_loopback: self.loopback,
@@ -179,15 +187,17 @@ impl Kind for User {
             mtu: MTU,
             ..Config::default()
         };
-        Ok(Box::new(move |waker| {
+        Ok(Box::new(move |_| {
             let network = Network::new(config).map_err(|e| error(&e))?;
             let mut card = Stack::new(network, mac);
             card.base.count(counts);
-            card.base.start(waker);
-            Ok(Made {
-                presence: None,
-                card: Box::new(card),
-            })
+            Ok(Box::new(move |waker| {
+                card.base.start(waker);
+                Ok(Made {
+                    presence: None,
+                    card: Box::new(card),
+                })
+            }))
         }))
     }
 

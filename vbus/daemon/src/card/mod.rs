@@ -4,11 +4,13 @@
 //! A card is on a thread of its class, which has a policy of its own: it has the rings of its
 //! client, moves frames between these and the host, and gets the client's notifications. What is on
 //! the bus is a [`Proxy`](proxy::Proxy), which orders what the client requests from that thread.
-//! The first thread never waits for that: answers do (`crate::later`).
+//! The first thread never waits for that: answers do (`crate::later`). Taps have one thread more,
+//! which makes the host calls that may take long ([`keeper`]).
 
 mod crew;
 #[cfg(test)]
 mod fuzz;
+mod keeper;
 mod kinds;
 mod news;
 mod orders;
@@ -22,9 +24,9 @@ pub use crew::{Crew, Elsewhere};
 pub use news::Outcome;
 pub use trials::Trials;
 
+use keeper::Keeper;
 use kinds::{Tap, User};
 use news::News;
-use paravane_confine::Files;
 use paravane_net::user;
 use paravane_vbus::{Class, Name};
 use proxy::{CardClass, Site};
@@ -33,10 +35,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Most taps with a client, the part of all descriptors that they take at most, and descriptors of
-/// each besides those of every connection: the tap, a timer, a copy of the client's eventfd.
+/// each besides those of every connection: the tap, twice, a timer, a copy of the client's eventfd.
 const TAPS: usize = 64;
 const PART_OF_TAPS: usize = 16;
-const FILES_OF_TAP: usize = 3;
+const FILES_OF_TAP: usize = 4;
 /// The same of networks. Besides its sockets, one has an epoll and a timer, and four spare
 /// connections.
 const NETWORKS: usize = 16;
@@ -68,9 +70,10 @@ impl Cards {
         let news = News::new()?;
         let taps = (files / PART_OF_TAPS / FILES_OF_TAP).min(TAPS);
         let networks = (files / PART_OF_NETWORKS / FILES_OF_NETWORK).min(NETWORKS);
+        let keeper = Some(Keeper::start()?);
         Ok(Cards {
-            taps: Crew::start("taps", "vbusd-taps", Files::taps(), &news, taps)?,
-            networks: Crew::start("networks", "vbusd-networks", Files::none(), &news, networks)?,
+            taps: Crew::start("taps", "vbusd-taps", keeper, &news, taps)?,
+            networks: Crew::start("networks", "vbusd-networks", None, &news, networks)?,
             news,
             elsewhere: Elsewhere::default(),
             trials: Trials::default(),

@@ -5,9 +5,12 @@
 //! that depends on an order is sent when the order was carried out (`crate::later`).
 
 use super::worker::Worker;
+use anyhow::Context;
 use paravane_vbus::{Error, Kind};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most orders that wait when another one is given. One request has at most two, and then an
@@ -18,8 +21,10 @@ const WAITING: usize = 256;
 pub type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// Orders that wait.
-#[derive(Default)]
-pub struct Orders(Mutex<Waiting>);
+pub struct Orders {
+    waiting: Mutex<Waiting>,
+    bell: OwnedFd,
+}
 
 #[derive(Default)]
 struct Waiting {
@@ -36,27 +41,48 @@ impl fmt::Debug for Orders {
 
 impl Orders {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an order.
+    /// None.
+    ///
+    /// # Errors
+    /// The host has no eventfd.
+    pub fn new() -> anyhow::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Orders {
+            waiting: Mutex::default(),
+            bell: eventfd(0, flags).context("eventfd")?,
+        })
+    }
+
+    /// Becomes readable, once for each edge, when there are some.
+    pub fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    fn ring(&self) {
+        // Fails only if the counter is full, which wakes all the same.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Whether there is room for another order, where so many more are on their way.
     ///
     /// # Errors
     /// Too many wait.
-    pub fn give(&self, order: Order) -> Result<(), Error> {
-        let mut waiting = self.lock();
-        if waiting.orders.len() >= WAITING {
+    pub fn admit(&self, more: usize) -> Result<(), Error> {
+        if self.lock().orders.len() + more >= WAITING {
             let text = "vbusd has too much to do for such devices: try again";
             return Err(Error::new(Kind::Busy, text));
         }
-        waiting.orders.push_back(order);
         Ok(())
     }
 
-    /// Gives one that follows what was admitted before, which bounds their number: the end of a
-    /// card, an answer.
-    pub fn must(&self, order: Order) {
+    /// Gives an order. It was admitted, or follows what was admitted before, which bounds their
+    /// number: the end of a card, an answer.
+    pub fn give(&self, order: Order) {
         self.lock().orders.push_back(order);
+        self.ring();
     }
 
     /// Takes the next one.
@@ -67,6 +93,7 @@ impl Orders {
     /// Nobody gives any more.
     pub fn close(&self) {
         self.lock().closed = true;
+        self.ring();
     }
 
     /// Whether none waits.
@@ -87,18 +114,22 @@ mod tests {
 
     #[test]
     fn orders_wait_in_a_row_that_has_an_end() {
-        let orders = Orders::default();
+        let orders = Orders::new().unwrap();
         for _ in 0..WAITING {
-            orders.give(Box::new(|_| {})).unwrap();
+            orders.admit(0).unwrap();
+            orders.give(Box::new(|_| {}));
         }
-        let refused = orders.give(Box::new(|_| {})).unwrap_err();
+        let refused = orders.admit(0).unwrap_err();
         assert_eq!(refused.kind(), Kind::Busy);
         // The end of a card has its place all the same.
-        orders.must(Box::new(|_| {}));
+        orders.give(Box::new(|_| {}));
         let taken = std::iter::from_fn(|| orders.next()).count();
         assert_eq!(taken, WAITING + 1);
         assert!(orders.is_empty() && !orders.is_over());
-        orders.give(Box::new(|_| {})).unwrap();
+        // Those that are on their way need their places.
+        orders.admit(WAITING - 1).unwrap();
+        assert!(orders.admit(WAITING).is_err());
+        orders.give(Box::new(|_| {}));
         orders.close();
         assert!(!orders.is_over());
         assert!(orders.next().is_some() && orders.is_over());

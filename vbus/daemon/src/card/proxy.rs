@@ -5,6 +5,7 @@ use super::crew::{Crew, Elsewhere};
 use super::kinds::{Kind, Mac};
 use super::news::{End, News};
 use super::trials::{Trial, Trials};
+use super::worker::Made;
 use paravane_vbus::ethernet::{KICK, Kick, call};
 use paravane_vbus::{
     Attribute, Class, ConnectionId, Device, Endpoint, Error, Kind as ErrorKind, Name, QueueKind,
@@ -173,13 +174,13 @@ impl Device for Proxy {
             return Err(Error::new(ErrorKind::Busy, text));
         }
         let (name, poll) = (self.name.clone(), Arc::clone(&self.poll));
-        let make = self.kind.make(self.mac, &self.counts)?;
+        let open = self.kind.open(self.mac, &self.counts)?;
         let Site {
             crew, elsewhere, ..
         } = &self.site;
         crew.admit(elsewhere)?;
-        let order = crew.order(move |worker| {
-            let made = worker.add(name, id, poll, make);
+        let order = crew.prepared(open, move |worker, make| {
+            let made = make.and_then(|make| worker.add(name, id, poll, make));
             worker.note(made.map(|()| Vec::new()));
         });
         if let Err(error) = order {
@@ -204,11 +205,12 @@ impl Device for Proxy {
         elsewhere.end(id);
         crew.release();
         let (elsewhere, news) = (elsewhere.clone(), Arc::clone(news));
-        crew.must(move |worker| {
-            worker.remove(id);
+        let end = move |card: Option<Made>| {
+            drop(card);
             elsewhere.ended(id);
             news.ring();
-        });
+        };
+        crew.finish(move |worker| worker.remove(id), end);
     }
 
     fn call(

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A thread of cards stands amid something, and the first thread goes on.
 
+use super::worker::{Made, Make, Worker};
 use super::*;
-use paravane_vbus::{Credentials, Kind as ErrorKind, MemberId, Vbus};
+use paravane_vbus::{
+    Attribute, ConnectionId, Credentials, Device, Endpoint, Error, Kind as ErrorKind, MemberId,
+    QueueKind, Round, Vbus, Work,
+};
+use paravane_vbus_cards::Waker;
+use rustix::event::epoll::EventFlags;
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -127,14 +134,119 @@ fn a_tap_counts_once_it_was_tried() {
     let trial = cards.trials().wanted().unwrap();
     assert_eq!(trial.value, "no such tap");
     let (crew, attempt) = (trial.crew, trial.attempt);
-    crew.order(move |worker| {
-        let done = attempt();
-        worker.note(done.map(|()| Vec::new()));
-    })
+    crew.prepared(
+        |_| attempt(),
+        |worker, done| worker.note(done.map(|()| Vec::new())),
+    )
     .unwrap();
     crew.must(|worker| worker.answer(ANSWER));
     assert!(outcome(&cards).unwrap().is_err());
     assert!(set(&["another"]).is_err() && cards.trials().wanted().is_some());
     assert_eq!(set(&["no such tap"]), Ok(()));
     assert!(cards.trials().wanted().is_none());
+}
+
+/// What is taken from the cards' thread is closed before the next tap is opened, and orders do not
+/// overtake what they depend on.
+#[test]
+fn a_tap_is_opened_after_the_last_one_was_closed() {
+    let cards = Cards::start(10_000).unwrap();
+    let (tell, told) = channel();
+    let say = |what: &'static str| {
+        let tell = tell.clone();
+        move || tell.send(what).unwrap()
+    };
+    let [taken, closed, opened, made, called] =
+        ["taken", "closed", "opened", "made", "called"].map(say);
+    let slowly = |done: &dyn Fn()| {
+        std::thread::sleep(Duration::from_millis(50));
+        done();
+    };
+    let crew = &cards.taps;
+    crew.finish(move |_| taken(), move |()| slowly(&closed));
+    crew.prepared(move |_| slowly(&opened), move |_, ()| made())
+        .unwrap();
+    crew.order(move |_| called()).unwrap();
+    let order = [(); 5].map(|()| told.recv_timeout(Duration::from_secs(60)).unwrap());
+    assert_eq!(order, ["taken", "closed", "opened", "made", "called"]);
+    assert_eq!(cards.given().len(), 1);
+}
+
+/// A card that counts how often its file has woken it.
+struct Woken {
+    file: OwnedFd,
+    waker: Waker,
+    tell: Sender<()>,
+}
+
+impl Device for Woken {
+    fn interface(&self) -> &'static str {
+        "test"
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        Vec::new()
+    }
+
+    fn queues(&self) -> &'static [QueueKind] {
+        &[]
+    }
+
+    fn connect(&mut self, _: ConnectionId) -> Result<(), Error> {
+        self.waker.arm(self.file.as_fd(), EventFlags::IN).unwrap();
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _: ConnectionId) {}
+
+    fn share(&mut self, _: ConnectionId, _: u32, _: Endpoint) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn work(&mut self, _: ConnectionId, _: u32, _: &mut Round) -> Work {
+        Work::Nothing
+    }
+
+    fn rest(&mut self, _: ConnectionId) -> bool {
+        false
+    }
+
+    fn woken(&mut self) {
+        self.tell.send(()).unwrap();
+    }
+}
+
+/// While the host opens or closes a tap, or sets its offloads, the cards of others go on.
+#[test]
+fn frames_pass_while_a_tap_is_opened() {
+    let cards = Cards::start(10_000).unwrap();
+    let (file, other) = rustix::pipe::pipe().unwrap();
+    let (tell, told) = channel();
+    let make: Make = Box::new(move |waker| {
+        let waker = waker.clone();
+        let card = Box::new(Woken { file, waker, tell });
+        Ok(Made {
+            card,
+            presence: None,
+        })
+    });
+    let (tell, made) = channel();
+    let add = move |worker: &mut Worker| {
+        let done = worker.add(name("dev"), ConnectionId(1), Arc::default(), make);
+        tell.send(done).unwrap();
+    };
+    cards.taps.order(add).unwrap();
+    made.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    let (go, wait) = channel::<()>();
+    let (begun, stands) = channel();
+    let opens = move |_: Option<&Keeper>| {
+        begun.send(()).unwrap();
+        // Ends when the sender is gone.
+        let _ = wait.recv();
+    };
+    cards.taps.prepared(opens, |_, ()| ()).unwrap();
+    stands.recv_timeout(Duration::from_secs(60)).unwrap();
+    rustix::io::write(&other, &[1]).unwrap();
+    told.recv_timeout(Duration::from_secs(60)).unwrap();
+    drop(go);
 }

@@ -5,6 +5,7 @@
 //! has an order. Cards that have work get a turn each, one after the other. Orders come between
 //! turns: a client waits for its answer, and the first thread does not.
 
+use super::keeper::Keeper;
 use super::news::{End, News, Outcome};
 use super::orders::Orders;
 use paravane_vbus::limits;
@@ -41,6 +42,9 @@ pub struct Made {
     /// Whether its network is still there.
     pub presence: Option<Arc<Presence>>,
 }
+
+/// Opens what a card leads to, on the keeper's thread if there is one.
+pub type Open = Box<dyn FnOnce(Option<&Keeper>) -> Result<Make, Error> + Send>;
 
 /// Makes a card, on the thread that will run it.
 pub type Make = Box<dyn FnOnce(&Waker) -> Result<Made, Error> + Send>;
@@ -235,17 +239,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a connection: its card is gone.
-    pub fn remove(&mut self, id: ConnectionId) {
-        let Some(mut card) = self.cards.remove(&id) else {
-            // It could not be made.
-            return;
-        };
+    /// Ends a connection. Returns its card, which has no more to do with the client. `None`: it
+    /// could not be made.
+    pub fn remove(&mut self, id: ConnectionId) -> Option<Made> {
+        let mut card = self.cards.remove(&id)?;
         if let Some(kick) = &card.kick {
             // The client has a copy, so closing this one does not end the watch.
             let _ = epoll::delete(&*self.poll, kick);
         }
         card.made.card.disconnect(id);
+        Some(card.made)
     }
 
     fn card(&mut self, id: ConnectionId) -> Result<&mut Running, Error> {
@@ -309,11 +312,11 @@ mod tests {
     fn orders_without_end_leave_turns_to_the_cards() {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let mut worker = Worker::new(poll, News::new().unwrap());
-        let orders = Orders::default();
+        let orders = Orders::new().unwrap();
         let done = Arc::new(AtomicU64::new(0));
         for _ in 0..2 * OBEYED {
             let done = Arc::clone(&done);
-            orders.must(Box::new(move |_| {
+            orders.give(Box::new(move |_| {
                 done.fetch_add(1, Ordering::Relaxed);
             }));
         }

@@ -3,13 +3,13 @@
 //! a user-mode network to which every address belongs.
 
 use super::super::kinds::{Kind, Mac, Try};
-use super::super::worker::{Made, Make};
+use super::super::worker::{Made, Open};
 use paravane_fuzz::Input;
 use paravane_net::Link;
 use paravane_net::link::HEADER;
 use paravane_net::user::{Config, Network};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, no_attribute};
-use paravane_vbus_cards::{Counts, Stack, Wire};
+use paravane_vbus_cards::{Counts, Stack, Waker, Wire};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -45,6 +45,11 @@ impl Host {
     }
 }
 
+/// What is opened when it is made.
+fn opened(make: impl FnOnce(&Waker) -> Result<Made, Error> + Send + 'static) -> Open {
+    Box::new(|_| Ok(Box::new(make)))
+}
+
 /// A kind of device in the place of those that open something.
 #[derive(Clone)]
 struct Double {
@@ -69,7 +74,7 @@ impl Kind for Double {
         counts.looks().into()
     }
 
-    fn make(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Make, Error> {
+    fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error> {
         let (refuses, counts) = (Arc::clone(&self.host.refuses), Arc::clone(counts));
         let may = move || {
             let refused = Error::new(ErrorKind::Host, "the host refuses it");
@@ -77,7 +82,7 @@ impl Kind for Double {
             if refuses { Err(refused) } else { Ok(()) }
         };
         if !self.tap {
-            return Ok(Box::new(move |waker| {
+            return Ok(opened(move |waker| {
                 may()?;
                 let config = Config {
                     // Every address is inside, so clients reach nothing.
@@ -99,7 +104,7 @@ impl Kind for Double {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (ours, end) = socketpair(kind.0, kind.1, flags, None).unwrap();
         *self.host.end.lock().unwrap() = Some(end);
-        Ok(Box::new(move |waker| {
+        Ok(opened(move |waker| {
             may()?;
             let mut card = Wire::new(Link::reads(ours, MTU).unwrap(), mac);
             card.base.count(counts);

@@ -81,8 +81,10 @@ fn name(text: &str) -> Name {
 impl<'a> World<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         let news = News::new().unwrap();
-        let ((taps, first), (networks, second)) =
-            (Crew::new(MOST).unwrap(), Crew::new(MOST).unwrap());
+        let ((taps, first), (networks, second)) = (
+            Crew::new(MOST, None).unwrap(),
+            Crew::new(MOST, None).unwrap(),
+        );
         let cards = Cards {
             taps: Arc::new(taps),
             networks: Arc::new(networks),

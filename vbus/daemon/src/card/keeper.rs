@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that opens, configures and closes taps.
+//!
+//! Each of these host calls takes the lock of all the host's networks (RTNL), which other programs
+//! may hold for seconds. The thread that moves frames makes none of them, so its cards go on.
+//!
+//! All orders for the cards of taps pass this thread, which keeps their order: a client's calls
+//! come after its card was made, and a tap is opened after the end of the client that had it. This
+//! thread waits for the cards' thread, and never the other way round.
+
+use crate::confined;
+use paravane_confine::Files;
+use paravane_net::tap::{self, Offload};
+use paravane_vbus_cards::Offloads;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use tracing::warn;
+
+/// Something to do on the thread.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread, as the others see it. It ends with the last of these.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    jobs: Sender<Job>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Keeper {
+    /// Starts the thread, which confines itself.
+    ///
+    /// # Errors
+    /// The host has no thread for it, or refuses the policy.
+    pub fn start() -> anyhow::Result<Self> {
+        let (jobs, queue) = channel::<Job>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let theirs = Arc::clone(&waiting);
+        confined::start("tap-keeper", "vbusd-tap-keeper", Files::taps(), move || {
+            while let Ok(job) = queue.recv() {
+                job();
+                theirs.fetch_sub(1, Ordering::Relaxed);
+            }
+        })?;
+        Ok(Keeper { jobs, waiting })
+    }
+
+    /// Has something done, after all that was given before. Does not wait.
+    pub fn give(&self, job: impl FnOnce() + Send + 'static) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Fails only after a panic of the thread, which ends vbusd.
+        let _ = self.jobs.send(Box::new(job));
+    }
+
+    /// How many jobs are not done.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// What sets the offloads of a tap on this thread.
+    ///
+    /// # Errors
+    /// The host has no descriptor for it.
+    pub fn offloads(&self, tap: impl AsFd) -> io::Result<Box<dyn Offloads>> {
+        Ok(Box::new(Later {
+            keeper: self.clone(),
+            tap: Arc::new(tap.as_fd().try_clone_to_owned()?),
+        }))
+    }
+}
+
+/// Sets the offloads of a tap on the keeper's thread.
+#[derive(Debug)]
+struct Later {
+    keeper: Keeper,
+    tap: Arc<OwnedFd>,
+}
+
+impl Offloads for Later {
+    fn set(&self, offload: Offload) {
+        // The card is dropped on the keeper's thread, too. A job that comes after that must not
+        // keep the tap open: another client may open it.
+        let tap = Arc::downgrade(&self.tap);
+        self.keeper.give(move || {
+            let Some(tap) = tap.upgrade() else { return };
+            if let Err(error) = tap::set_offload(&*tap, offload) {
+                warn!("network: the host keeps its offloads: {error}");
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // A failed setup fails the test.
+
+    use super::*;
+    use std::sync::mpsc;
+
+    /// A tap is closed with its card, also if its offloads are still to be set.
+    #[test]
+    fn a_job_keeps_no_tap_open() {
+        let keeper = Keeper::start().unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        keeper.give(move || {
+            // Ends when the sender is gone.
+            let _ = wait.recv();
+        });
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let offloads = keeper.offloads(&writer).unwrap();
+        drop(writer);
+        offloads.set(Offload::default());
+        assert_eq!(keeper.waiting(), 2);
+        drop(offloads);
+        // Nobody can write any more.
+        assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
+        drop(go);
+    }
+}
