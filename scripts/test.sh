@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# test.sh [--long]: lint, then every test of the workspace; each fuzz target for 10 s, or an hour
+# test.sh [--long]: lint, then every test of the workspace; each fuzz target for 5 s, or an hour
 # (PARAVANE_FUZZ_SECONDS says otherwise). With --long also the tests in bare Debian roots: the
 # package, and what README tells a newcomer to do. The last line is always `N passed, N failed`.
 # A test that fails runs once more, alone (failed.sh); the names of all that failed are before the
@@ -13,7 +13,7 @@
 cd "$root"
 
 # Each fuzz target.
-seconds=10
+seconds=5
 [ "${1:-}" != --long ] || seconds=3600
 export PARAVANE_FUZZ_SECONDS=${PARAVANE_FUZZ_SECONDS:-$seconds}
 profile=() all=()

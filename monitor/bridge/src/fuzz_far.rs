@@ -19,8 +19,8 @@ const CARD: &str = "virtual-ethernet";
 const DISK: &str = "virtual-block";
 /// The longest frame of a card on a bus.
 const FRAME: usize = 9216;
-/// Bytes of the headers of TCP over IPv4 in a frame.
-const HEADERS: usize = 54;
+/// Bytes of the headers of TCP over IPv4, and over IPv6, in a frame.
+const HEADERS: [usize; 2] = [54, 74];
 
 #[test]
 fn far() {
@@ -60,19 +60,30 @@ fn bridge(class: &'static str, device: Box<dyn paravane_vbus::Device>) -> Bridge
     Bridge::new("bus", vec![Model::Plain(class, device)]).unwrap()
 }
 
-/// Makes a frame of so many bytes a TCP segment that is to be cut, and says by which flags.
-fn long(frame: &[u8], length: usize) -> (Vec<u8>, u32) {
+/// Makes a frame of so many bytes a TCP segment over IPv4, or over IPv6, that is to be cut, and says
+/// by which flags.
+fn long(frame: &[u8], length: usize, six: bool) -> (Vec<u8>, u32) {
     let mut frame = frame[..length].to_vec();
-    let total = u16::try_from(length - 14).unwrap().to_be_bytes();
-    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
-    frame[16..18].copy_from_slice(&total);
-    // No fragment; TCP; no options.
-    frame[20..22].copy_from_slice(&[0, 0]);
-    (frame[23], frame[46]) = (6, 0x50);
+    let size_of = |from: usize| u16::try_from(length - from).unwrap().to_be_bytes();
+    // TCP has no options.
+    let (kind, start) = if six {
+        frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, 0]);
+        frame[18..20].copy_from_slice(&size_of(54));
+        (frame[20], frame[66]) = (6, 0x50);
+        (layout::VBUS_ETHERNET_TSO6, 54)
+    } else {
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[16..18].copy_from_slice(&size_of(14));
+        // No fragment.
+        frame[20..22].copy_from_slice(&[0, 0]);
+        (frame[23], frame[46]) = (6, 0x50);
+        (layout::VBUS_ETHERNET_TSO4, 34)
+    };
     // At most nine segments.
     let size = 1024 << layout::VBUS_ETHERNET_SIZE_SHIFT;
-    let place = 34 << layout::VBUS_ETHERNET_START_SHIFT | 8 << layout::VBUS_ETHERNET_OFFSET_SHIFT;
-    let flags = layout::VBUS_ETHERNET_CSUM | layout::VBUS_ETHERNET_TSO4 | place | size;
+    let place =
+        start << layout::VBUS_ETHERNET_START_SHIFT | 8 << layout::VBUS_ETHERNET_OFFSET_SHIFT;
+    let flags = layout::VBUS_ETHERNET_CSUM | kind | place | size;
     (frame, u32::try_from(flags).unwrap())
 }
 
@@ -118,8 +129,9 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
                 };
                 let frame = [input.bytes(40), &vec![0x55; length]].concat();
                 let flags = input.pick(&[0, 0, 1, 3, u32::MAX]);
-                if kind == 13 && flags != 0 && length >= HEADERS {
-                    let (frame, flags) = long(&frame, length);
+                let six = flags == 3;
+                if kind == 13 && flags != 0 && length >= HEADERS[usize::from(six)] {
+                    let (frame, flags) = long(&frame, length, six);
                     theirs.fill(&frame, used, flags);
                 } else {
                     theirs.fill(&frame, used, flags);

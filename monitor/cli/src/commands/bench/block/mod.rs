@@ -34,6 +34,8 @@ pub fn run(args: &BenchBlock) -> anyhow::Result<Outcome> {
     if let Some(file) = &args.plot {
         plot::check_file(file)?;
     }
+    // A folder that is refused is refused before Linux is built, which takes minutes.
+    drop(place(args)?);
     let kernel = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
@@ -45,6 +47,14 @@ pub fn run(args: &BenchBlock) -> anyhow::Result<Outcome> {
             Ok(Outcome::Interrupted(signals.pending().unwrap_or_default()))
         }
         other => other,
+    }
+}
+
+/// A folder for the file.
+fn place(args: &BenchBlock) -> anyhow::Result<TempDir> {
+    match &args.folder {
+        Some(folder) => TempDir::new_in(folder).with_context(|| folder.display().to_string()),
+        None => TempDir::new().context("cannot make a temporary folder"),
     }
 }
 
@@ -60,10 +70,7 @@ fn measure(
     };
     let rounds = if args.quick { 2 } else { args.rounds };
     let program = program::folder("block", paravane_blobs::BLOCK)?;
-    let data = match &args.folder {
-        Some(folder) => TempDir::new_in(folder).with_context(|| folder.display().to_string())?,
-        None => TempDir::new().context("cannot make a temporary folder")?,
-    };
+    let data = place(args)?;
     let bus = args.engines.then(|| Bus::start(Some(data.path())));
     let bus = bus.transpose()?;
     let file = match &bus {
