@@ -5,7 +5,7 @@
 mod common;
 
 use common::disks::{SECTORS, content, create, daemon, disk, path};
-use common::{compiled, link, memory, name, send, soon, spawn};
+use common::{Ends, compiled, link, memory, name, send, soon, spawn};
 use paravane_vbus_client::bus::Kind;
 use paravane_vbus_client::protocol::{Reply, Request, decode, encode, receive};
 use paravane_vbus_client::{Disk, Error, SECTOR};
@@ -62,6 +62,7 @@ fn nothing_acknowledged_is_lost_when_vbusd_dies(engine: &str) {
     let mut daemon = daemon(engine);
     let (end, kept) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
+        let _ends = Ends(&end);
         let mut disk = disk(&daemon);
         let writer = scope.spawn(|| {
             while !end.load(Ordering::Relaxed) {
