@@ -7,7 +7,7 @@ use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_data, put
 use paravane_agent_protocol::{
     Decoder, Exec, Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent, VERSION,
 };
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// A timeout for operations that normally take milliseconds.
 const LONG: Duration = Duration::from_secs(30);
+/// A timeout for all output of a command. Frames that come without end would keep a test for ever.
+const LONGEST: Duration = Duration::from_secs(300);
 
 struct Agent {
     process: Child,
@@ -27,6 +29,7 @@ impl Agent {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
         // A shell that starts a program in the background ignores SIGINT and SIGQUIT. The agent's
         // commands must not inherit that.
         let mut command = Command::new("sh");
@@ -45,8 +48,19 @@ impl Agent {
 
     /// The agent's next connection, after Hello.
     fn call(&self) -> Call {
-        let (stream, _) = self.listener.accept().unwrap();
+        let begun = Instant::now();
+        let stream = loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert!(begun.elapsed() < LONG, "the agent does not connect");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
         let mut call = Call {
             stream,
             decoder: Decoder::new(MAX_FROM_AGENT),
@@ -114,8 +128,9 @@ impl Call {
 
     /// Reads output until it contains `wanted`.
     fn until(&mut self, wanted: &str) -> String {
-        let mut seen = Vec::new();
+        let (mut seen, begun) = (Vec::new(), Instant::now());
         loop {
+            assert!(begun.elapsed() < LONGEST, "no {wanted}, and no end");
             match self.frame() {
                 Some(Frame::Data(Stream::Output, bytes)) => seen.extend(bytes),
                 Some(Frame::Message(FromAgent::Started { .. } | FromAgent::Taken(_))) => {}
@@ -131,7 +146,9 @@ impl Call {
     /// Standard output, standard error and the last message.
     fn finish(&mut self) -> (Vec<u8>, Vec<u8>, FromAgent) {
         let (mut output, mut error) = (Vec::new(), Vec::new());
+        let begun = Instant::now();
         loop {
+            assert!(begun.elapsed() < LONGEST, "the command does not end");
             match self.frame() {
                 Some(Frame::Data(Stream::Output, bytes)) => output.extend(bytes),
                 Some(Frame::Data(Stream::Error, bytes)) => error.extend(bytes),

@@ -25,7 +25,7 @@ enum Fate {
     Died,
 }
 
-/// Forks a child that enters a policy and makes one call.
+/// Forks a child that enters a policy and makes one call. An alarm ends it if the call hangs.
 fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     // SAFETY: the child only makes system calls; the filter exists already.
     let pid = unsafe { libc::fork() };
@@ -40,6 +40,7 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
             };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
             libc::signal(libc::SIGSYS, libc::SIG_DFL);
+            libc::alarm(60);
             if seccompiler::apply_filter(filter).is_err() {
                 libc::_exit(255);
             }

@@ -8,12 +8,16 @@
 //! are opened again, in non-blocking mode. The mode of the descriptors that this program was given
 //! stays: it belongs to all programs that share them.
 
-use crate::events::{PollFlags, is_ready};
+use crate::events::{PollFlags, Waits, is_ready};
+use crate::signals::{Interrupted, Signals};
+use crate::worker::Limit;
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open as open_file};
 use rustix::io::Errno;
 use rustix::termios::isatty;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// A writable pipe takes at least this many bytes without blocking (POSIX's `PIPE_BUF`).
 const PIECE: usize = 4096;
@@ -76,6 +80,59 @@ impl Outlet {
     }
 }
 
+/// Standard output of a command that has a limit. A write waits for a reader at most until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounded<'a>(pub Limit<'a>);
+
+impl io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        within(&self.0, Outlet::Output.file(), || {
+            Outlet::Output.write(bytes)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error of a command after an error of [`Bounded`]: a signal is [`Interrupted`].
+#[must_use]
+pub fn error(error: io::Error) -> anyhow::Error {
+    error
+        .downcast::<Interrupted>()
+        .map_or_else(anyhow::Error::from, anyhow::Error::from)
+}
+
+/// Repeats a write to a file that takes nothing now.
+fn within(
+    limit: &Limit<'_>,
+    file: BorrowedFd<'_>,
+    mut write: impl FnMut() -> Result<usize, Errno>,
+) -> io::Result<usize> {
+    loop {
+        match write() {
+            Err(Errno::AGAIN) => {}
+            // Whoever writes tries again after a signal that is not recorded.
+            done => return Ok(done?),
+        }
+        if let Some(signal) = limit.signals.and_then(Signals::pending) {
+            return Err(io::Error::other(Interrupted(signal)));
+        }
+        if Instant::now() >= limit.deadline {
+            let why = "nobody reads standard output, and the time is over";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let mut waits = Waits::default();
+        waits.to_write(file);
+        if let Some(signals) = limit.signals {
+            waits.to_read(signals.wake());
+        }
+        waits.until(limit.deadline);
+        waits.wait().map_err(io::Error::other)?;
+    }
+}
+
 fn way(file: BorrowedFd<'_>) -> Way {
     match again(file) {
         Some(own) => Way::Own(own),
@@ -120,9 +177,10 @@ fn write(file: BorrowedFd<'_>, way: &Way, bytes: &[u8]) -> Result<usize, Errno> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::pipe::pipe;
+    use rustix::pipe::{PipeFlags, pipe, pipe_with};
     use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
     /// Writes until no more is taken. If a write blocks, so does the test.
     fn fill(file: &OwnedFd, way: &Way, bytes: &[u8]) -> usize {
@@ -166,6 +224,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_reader_is_waited_for_until_the_time_is_over() {
+        let limit = |time| Limit {
+            signals: None,
+            deadline: Instant::now() + time,
+        };
+        let (reader, pipe) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&pipe, &[0; PIECE]).is_ok() {}
+        let write = || rustix::io::write(&pipe, &[0; PIECE]);
+        let soon = Duration::from_millis(50);
+        let late = within(&limit(soon), pipe.as_fd(), write).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(soon);
+                rustix::io::read(&reader, &mut [0; PIECE]).unwrap()
+            });
+            let far = limit(Duration::from_secs(60));
+            assert_eq!(within(&far, pipe.as_fd(), write).unwrap(), PIECE);
+        });
+        drop(reader);
+        let gone = within(&limit(soon), pipe.as_fd(), write).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_signal_is_told_as_one() {
+        let signal = error(io::Error::other(Interrupted(15)));
+        assert_eq!(signal.downcast_ref(), Some(&Interrupted(15)));
+        let other = error(io::ErrorKind::BrokenPipe.into());
+        let other: &io::Error = other.downcast_ref().unwrap();
+        assert_eq!(other.kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]

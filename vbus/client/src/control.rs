@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// Longest time for an answer. vbusd answers when the host has done what was asked. A tap of a busy
 /// host waits for other changes of its networks, and that has taken more than ten seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two attempts to connect to a vbusd that has too many waiting.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Most events that are kept until they are asked for. vbusd bounds them, too, and says what was
 /// lost.
 const EVENTS: usize = 256;
@@ -69,19 +71,16 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects to vbusd.
+    /// Connects to vbusd. The socket does not block.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
     pub fn connect(path: &Path) -> Result<Self, Error> {
         let unreachable = |error| Error::Unreachable(path.display().to_string(), error);
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None);
-        let socket = socket.map_err(unreachable)?;
         let address = SocketAddrUnix::new(path).map_err(unreachable)?;
-        connect(&socket, &address).map_err(unreachable)?;
+        let deadline = Instant::now() + PATIENCE;
         Ok(Control {
-            socket,
+            socket: connect_until(&address, deadline).map_err(unreachable)?,
             events: VecDeque::new(),
             packet: vec![0; MAX],
         })
@@ -104,18 +103,13 @@ impl Control {
         request: &Request,
         files: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), Error> {
-        send(
-            self.socket.as_fd(),
-            &encode(request)?,
-            files,
-            SendFlags::empty(),
-        )?;
         let deadline = Instant::now() + PATIENCE;
+        send_until(self.socket.as_fd(), &encode(request)?, files, deadline)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if !readable(self.socket.as_fd(), Some(left))? {
                 // What it answers later would be taken for the answer to another request.
-                return Err(Error::Lost("vbusd does not answer".to_string()));
+                return Err(no_answer());
             }
             match self.next()? {
                 Some((Reply::Event(event), _)) => self.keep(event),
@@ -202,6 +196,49 @@ impl Control {
     }
 }
 
+/// A socket that is connected to this address. A vbusd that is stopped takes no connection from its
+/// queue. A full queue makes a blocking `connect` wait without a limit.
+///
+/// `SO_SNDTIMEO` would limit that wait and those of `sendmsg`. A machine's thread may not set
+/// options of sockets (`vbus-join` in `monitor/policies`), so the socket does not block.
+fn connect_until(address: &SocketAddrUnix, deadline: Instant) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    loop {
+        match connect(&socket, address) {
+            // The queue is full, and poll does not tell when it has room.
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            done => return done.map(|()| socket),
+        }
+    }
+}
+
+/// Sends a packet, for which vbusd may have to make room first.
+fn send_until(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    files: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<(), Error> {
+    loop {
+        match send(socket, packet, files, SendFlags::DONTWAIT) {
+            Err(protocol::Error::Full) => {}
+            done => return Ok(done?),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(no_answer());
+        }
+        let mut sockets = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+        wait(&mut sockets, Some(left))?;
+    }
+}
+
+fn no_answer() -> Error {
+    Error::Lost("vbusd does not answer".to_string())
+}
+
 /// The error of a reply that does not belong to its request.
 pub fn unexpected(reply: &Reply) -> Error {
     let text = format!("{reply:?}");
@@ -221,5 +258,63 @@ pub fn wait(files: &mut [PollFd<'_>], time: Option<Duration>) -> Result<bool, Er
         Ok(count) => Ok(count > 0),
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(Error::Host("cannot wait", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use rustix::net::{accept, bind, listen, socketpair};
+
+    const SOON: Duration = Duration::from_millis(100);
+    const FAR: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_full_backlog_is_waited_for_until_the_time_is_over() {
+        let name = format!("paravane-vbus-client-{}", std::process::id());
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&listener, &address).unwrap();
+        listen(&listener, 0).unwrap();
+        // Even such a queue has room for one.
+        let _first = connect_until(&address, Instant::now() + FAR).unwrap();
+        let (begun, late) = (Instant::now(), Instant::now() + SOON);
+        assert_eq!(connect_until(&address, late).unwrap_err(), Errno::TIMEDOUT);
+        assert!(begun.elapsed() >= SOON);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(SOON);
+                accept(&listener).unwrap()
+            });
+            connect_until(&address, Instant::now() + FAR).unwrap();
+        });
+        drop(listener);
+        let gone = connect_until(&address, Instant::now() + FAR);
+        assert_eq!(gone.unwrap_err(), Errno::CONNREFUSED);
+    }
+
+    #[test]
+    fn room_for_a_packet_is_waited_for_until_the_time_is_over() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(family, kind, flags, None).unwrap();
+        let packet = vec![7; MAX];
+        let send_in = |time| send_until(ours.as_fd(), &packet, &[], Instant::now() + time);
+        let full = (0..10_000).find_map(|_| send_in(Duration::ZERO).err());
+        assert_eq!(full, Some(no_answer()));
+        assert_eq!(send_in(SOON), Err(no_answer()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(SOON);
+                let mut taken = vec![0; MAX];
+                while receive(theirs.as_fd(), &mut taken, RecvFlags::DONTWAIT).is_ok() {}
+            });
+            assert_eq!(send_in(FAR), Ok(()));
+        });
+        drop(theirs);
+        assert!(matches!(send_in(FAR), Err(Error::Lost(_))));
     }
 }

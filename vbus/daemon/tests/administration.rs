@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Daemon, c_example, create_bus, create_device, link, name, spawn};
+use common::{Daemon, PATIENCE, Process, c_example, create_bus, create_device, link, name, spawn};
 use paravane_vbus_client::bus::{Access, Kind};
 use paravane_vbus_client::protocol::{Reply, Request, Shared, encode};
 use paravane_vbus_client::{Client, Control, Error};
@@ -65,7 +65,8 @@ fn the_state_survives_a_kill() {
 fn bad_starts_end_with_one_line() {
     let daemon = Daemon::start();
     let start = |folder: &std::path::Path| {
-        let output = Command::new(env!("CARGO_BIN_EXE_vbusd"))
+        let output = Command::new("timeout")
+            .args(["20", env!("CARGO_BIN_EXE_vbusd")])
             .arg(folder)
             .output()
             .unwrap();
@@ -130,12 +131,11 @@ fn the_socket_is_for_all_and_replaces_none_in_use() {
     assert!(text.contains("another program uses the socket"), "{text}");
     assert!(std::os::unix::net::UnixStream::connect(&stream).is_ok());
     let socket = folder.path().join("mine");
-    let mut child = start(&[], &socket).spawn().unwrap();
+    let child = Process(start(&[], &socket).spawn().unwrap());
     common::soon("it does not listen", || Control::connect(&socket).is_ok());
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&socket).unwrap().permissions());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     assert_eq!(mode & 0o777, 0o666);
 }
 
@@ -268,6 +268,8 @@ fn only_sealed_memory_is_mapped() {
 fn clients_that_never_read_end_alone() {
     let daemon = Daemon::with("echo");
     let control = daemon.control();
+    // Otherwise a full socket ends the loop.
+    rustix::io::ioctl_fionbio(control.socket(), false).unwrap();
     let packet = encode(&Request::Devices { after: None }).unwrap();
     // vbusd answers until the socket is full, and then drops it.
     let end = (0..100_000).find_map(|_| {
@@ -291,7 +293,8 @@ fn another_user_needs_permission() {
         fs::set_permissions(path, mode).unwrap();
     }
     let run = || {
-        let mut command = Command::new(&program);
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&program);
         command.arg(daemon.socket()).args(["lan", "dev", "10"]);
         command.uid(65_534).gid(65_534).output().unwrap()
     };
@@ -327,11 +330,11 @@ fn another_user_needs_permission() {
 fn a_client_in_c_works() {
     let mut daemon = Daemon::with("echo");
     let (_folder, program) = c_example();
-    let mut child = Command::new(program)
+    let child = Command::new(program)
         .arg(daemon.socket())
         .args(["lan", "dev", "100000"])
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut child = Process(child.unwrap());
     common::soon("it does not connect", || {
         daemon.attribute("dev", "rx-packets") > 0
     });
@@ -340,7 +343,7 @@ fn a_client_in_c_works() {
         daemon.kill();
         daemon.child = spawn(daemon.folder.path());
     }
-    assert!(child.wait().unwrap().success());
+    assert!(child.end(5 * PATIENCE).success());
 }
 
 #[test]

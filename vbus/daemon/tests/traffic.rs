@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{Daemon, create_bus, create_device, link, name, receive, soon, spawn, unlink};
+use common::{
+    Daemon, Ends, PATIENCE, Process, create_bus, create_device, link, name, receive, soon, spawn,
+    unlink,
+};
 use paravane_vbus_client::bus::{ConnectionId, Event, Kind};
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Client, Error, Woken};
@@ -18,7 +21,9 @@ fn frame(to: [u8; 6], from: [u8; 6], text: &[u8]) -> Vec<u8> {
 }
 
 fn send(client: &mut Client, packet: &[u8]) {
+    let deadline = Instant::now() + PATIENCE;
     while !client.send(packet).unwrap() {
+        assert!(Instant::now() < deadline, "no room for a packet");
         client.wait(Some(Duration::from_secs(5)), true).unwrap();
     }
 }
@@ -61,20 +66,22 @@ fn a_process_on_another_bus_reaches_nothing() {
     create_device(&mut control, "other", "venet-switch");
     link(&mut control, "wan", "other");
     let (mut a, mut b) = (daemon.client(), daemon.client());
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_on_another_bus_reaches_nothing"])
         .env(SPY, daemon.socket())
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut child = Process(child.unwrap());
+    let deadline = Instant::now() + 2 * PATIENCE;
     // Frames for everybody, until the spy has ended.
     let (mac_a, mut frames) = (a.mac().unwrap(), 0);
     let status = loop {
         send(&mut a, &frame([0xff; 6], mac_a, b"for all"));
         receive(&mut b);
         frames += 1;
-        if let Some(status) = child.try_wait().unwrap() {
+        if let Some(status) = child.0.try_wait().unwrap() {
             break status;
         }
+        assert!(Instant::now() < deadline, "the spy does not end");
     };
     assert!(status.success() && frames > 10, "{status} {frames}");
     assert_eq!(daemon.attribute("other", "rx-packets"), 0);
@@ -152,11 +159,17 @@ fn a_busy_ring_causes_no_notification_and_an_idle_one_no_work() {
     };
     // Pauses of this thread, which the host stops when it likes: each allows one notification.
     let (mut last, mut pauses) = (Instant::now(), 1);
+    let mut progress = last;
     while client.statistics.sent < packets {
-        if !client.send(&[7; 64]).unwrap() {
+        let sent = client.send(&[7; 64]).unwrap();
+        if !sent {
             thread::yield_now();
         }
         let now = Instant::now();
+        if sent {
+            progress = now;
+        }
+        assert!(now - progress < PATIENCE, "no room for a packet");
         pauses += u64::from(now - last > POLL / 2);
         last = now;
     }
@@ -269,6 +282,7 @@ fn a_client_that_is_never_done_is_notified_once() {
         let before = ["rx-notified", "rx-quiet"].map(counted);
         let (end, mut rung) = (AtomicBool::new(false), 0);
         let after = thread::scope(|scope| {
+            let _ends = Ends(&end);
             let thread = scope.spawn(|| send_until(&mut sender, mac, &end));
             if asks {
                 soon("it is not notified", || {
@@ -336,6 +350,7 @@ fn clients_continue_after_vbusd_was_killed() {
     let mut client = daemon.client();
     let end = AtomicBool::new(false);
     let (kills, twice) = thread::scope(|scope| {
+        let _ends = Ends(&end);
         let ended = &end;
         let killer = scope.spawn(move || {
             let mut kills = 0;
@@ -350,19 +365,27 @@ fn clients_continue_after_vbusd_was_killed() {
         });
         let begun = Instant::now();
         let (mut sent, mut next, mut twice) = (0u64, 0u64, 0u64);
+        let mut progress = begun;
         while begun.elapsed() < Duration::from_secs(3) || next < sent {
             while begun.elapsed() < Duration::from_secs(3)
                 && client.send(&sent.to_le_bytes()).unwrap()
             {
                 sent += 1;
             }
-            let mut packet = [0; 8];
+            let (mut packet, last) = ([0; 8], next);
             while client.receive(&mut packet).unwrap().is_some() {
                 let number = u64::from_le_bytes(packet);
                 assert!(number <= next, "packets {next} to {number} are lost");
                 twice += u64::from(number < next);
                 next += u64::from(number == next);
             }
+            if next > last {
+                progress = Instant::now();
+            }
+            assert!(
+                progress.elapsed() < PATIENCE,
+                "it stands still at {next} of {sent}"
+            );
             match client
                 .wait(Some(Duration::from_secs(10)), sent > next)
                 .and_then(|woken| {

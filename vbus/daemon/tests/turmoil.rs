@@ -22,7 +22,7 @@ mod victims;
 
 use card::{Server, Stream};
 use changes::{CHANGES, Changes, furnish};
-use common::{Daemon, c_example, soon};
+use common::{Daemon, Ends, PATIENCE, c_example, soon};
 use disk::{Store, WRITERS};
 use holdings::Holdings;
 use namespace::Place;
@@ -40,16 +40,24 @@ const USERS: u64 = 2;
 /// Echoes numbers until the end, through whatever happens to the device. Nothing may be lost.
 fn echo(mut client: Client, end: &AtomicBool) -> (u64, u64) {
     let (mut sent, mut next, mut losses) = (0u64, 0u64, 0);
-    let mut packet = [0; 8];
+    let (mut packet, mut progress) = ([0; 8], Instant::now());
     while !end.load(Ordering::Relaxed) || next < sent {
         while !end.load(Ordering::Relaxed) && client.send(&sent.to_le_bytes()).unwrap() {
             sent += 1;
         }
+        let last = next;
         while client.receive(&mut packet).unwrap().is_some() {
             let number = u64::from_le_bytes(packet);
             assert!(number <= next, "packets {next} to {number} are lost");
             next += u64::from(number == next);
         }
+        if next > last {
+            progress = Instant::now();
+        }
+        assert!(
+            progress.elapsed() < PATIENCE,
+            "the echo stands still at {next} of {sent}"
+        );
         let woken = client.wait(Some(Duration::from_secs(10)), sent > next);
         match woken.and_then(|_| {
             while client.event()?.is_some() {}
@@ -64,15 +72,6 @@ fn echo(mut client: Client, end: &AtomicBool) -> (u64, u64) {
         }
     }
     (sent, losses)
-}
-
-/// Ends all threads, also if the test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn connect(daemon: &Daemon, device: &str) -> Client {

@@ -19,8 +19,11 @@ use proptest::test_runner::TestRunner;
 use std::collections::VecDeque;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 const ROLES: [Role; 2] = [Role::Transmit, Role::Receive];
+/// A side that sleeps for so long has lost a notification.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl AnyNorth for North<'_> {
     fn post(&mut self, buffer: Buffer) -> Result<(), Refused> {
@@ -160,7 +163,7 @@ fn stream(packets: u32) {
                     next += 1;
                 }
                 if next < packets && queue.to_south.rest() == Left::Nothing {
-                    std::thread::park();
+                    sleep();
                 }
             }
             main_thread().unpark();
@@ -185,12 +188,19 @@ fn stream(packets: u32) {
                 && north.outstanding() == COUNT
                 && to_north.rest() == Left::Nothing
             {
-                std::thread::park();
+                sleep();
             }
         }
         device.thread().unpark();
     });
     assert!(!failed.load(Ordering::Relaxed), "a packet was torn");
+}
+
+/// Sleeps until the other side wakes this one. A side that has failed wakes nobody.
+fn sleep() {
+    let begun = Instant::now();
+    std::thread::park_timeout(PATIENCE);
+    assert!(begun.elapsed() < PATIENCE, "nobody wakes it");
 }
 
 static MAIN: std::sync::Mutex<Option<std::thread::Thread>> = std::sync::Mutex::new(None);
@@ -223,6 +233,15 @@ fn packets_stream_from_c_to_rust() {
     stream(packets());
 }
 
+/// Tells the other thread to end, also if the test fails: otherwise the scope waits for ever.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Writes something somewhere. `state` is that of xorshift.
 fn scribble(area: &Area, state: &mut u64) {
     *state ^= *state << 13;
@@ -242,6 +261,7 @@ fn the_c_side_survives_a_hostile_south() {
         let area = Area::new(COUNT);
         let (end, mut breaches) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {
+            let _ends = Ends(&end);
             scope.spawn(|| {
                 let mut state = 88_172_645_463_325_252;
                 while !end.load(Ordering::Relaxed) {
@@ -275,7 +295,6 @@ fn the_c_side_survives_a_hostile_south() {
                 }
                 assert!(posted.len() <= COUNT as usize);
             }
-            end.store(true, Ordering::Relaxed);
         });
         assert!(breaches > 0, "{role:?}: nothing hostile happened");
     }

@@ -12,10 +12,11 @@ use paravane_hypervisor::KernelFile;
 use paravane_hypervisor::Layer;
 use paravane_hypervisor::{Event, Machine, Running, Verdict};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::outlet::{self, Bounded};
 use paravane_user_io::signals::Signals;
 use paravane_user_io::worker::Limit;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub const MEMORY_MIB: u32 = 256;
 /// How many of the last lines are shown after an unexpected end.
 const LAST_LINES: usize = 12;
+/// How long after the deadline a slow reader can still get the end of the report.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
@@ -47,7 +50,7 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
     };
     let mut session = Session {
         running: hypervisor.start(&machine, &limit)?,
-        signals,
+        signals: signals.clone(),
         deadline,
         timeout: args.timeout,
         last_lines: VecDeque::new(),
@@ -59,9 +62,9 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
         args,
         &hypervisor.describe(),
         &layer.expect,
-        io::stdout().lock(),
+        output(&signals, deadline),
     );
-    report.start()?;
+    report.start().map_err(outlet::error)?;
     let mut reader = tap::Reader::new();
     let end = session.run(|line| report.event(&reader.line(line), line))?;
     let last_lines: Vec<String> = session.last_lines.iter().cloned().collect();
@@ -77,12 +80,22 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
             bail!("{}", no_such_test(filter));
         }
     }
-    report.finish(&summary, &verdict, &last_lines)?;
+    let finished = report.finish(&summary, &verdict, &last_lines);
+    finished.map_err(outlet::error)?;
     Ok(if summary.failed == 0 {
         Outcome::Passed
     } else {
         Outcome::Failed
     })
+}
+
+/// Standard output. Whoever reads it may not: such a reader must not keep the command beyond its
+/// time, or after a signal.
+fn output(signals: &Signals, deadline: Instant) -> BufWriter<Bounded<'_>> {
+    BufWriter::new(Bounded(Limit {
+        signals: Some(signals),
+        deadline: deadline + GRACE,
+    }))
 }
 
 fn no_such_test(filter: &str) -> String {
@@ -105,10 +118,11 @@ fn list(session: &mut Session, filter: Option<&str>) -> anyhow::Result<Outcome> 
         _ if names.is_empty() => bail!("the guest has no tests"),
         _ => {}
     }
-    let mut out = io::stdout().lock();
-    for name in names {
-        writeln!(out, "{name}")?;
-    }
+    let mut out = output(&session.signals, session.deadline);
+    let all = names
+        .into_iter()
+        .try_for_each(|name| writeln!(out, "{name}"));
+    all.and_then(|()| out.flush()).map_err(outlet::error)?;
     Ok(Outcome::Passed)
 }
 
@@ -128,11 +142,11 @@ enum End {
 
 impl Session {
     /// Passes every line to `line` until the guest has ended or must be ended.
-    fn run(&mut self, mut line: impl FnMut(&str) -> io::Result<()>) -> io::Result<End> {
+    fn run(&mut self, mut line: impl FnMut(&str) -> io::Result<()>) -> anyhow::Result<End> {
         loop {
             match self.running.next(self.deadline, &self.signals) {
                 Event::Line(text) => {
-                    line(&text)?;
+                    line(&text).map_err(outlet::error)?;
                     if self.last_lines.len() == LAST_LINES {
                         self.last_lines.pop_front();
                     }

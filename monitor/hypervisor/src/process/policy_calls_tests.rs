@@ -10,6 +10,8 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The number for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -20,6 +22,8 @@ const RAM_SIZE: u64 = 4 << 20;
 const PAGE: usize = 4096;
 /// How long a child may wait for something that never comes, in µs.
 const LIFE: libc::suseconds_t = 30_000;
+/// How long the test waits for the end of a child.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What children share with the test: the first word counts calls, the rest must not change.
 struct Stage {
@@ -90,10 +94,26 @@ impl Stage {
         if pid == 0 {
             self.act(seed, parent);
         }
+        // The child may block the signal that ends its life.
+        let deadline = Instant::now() + PATIENCE;
         let mut status = 0;
-        // SAFETY: waits for our own child.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-        status
+        loop {
+            // SAFETY: waits for our own child.
+            match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
+                0 if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                0 => break,
+                ended => {
+                    assert_eq!(ended, pid);
+                    return status;
+                }
+            }
+        }
+        // SAFETY: ends our own child, which was not waited for.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, &raw mut status, 0);
+        }
+        panic!("seed {seed}: the child does not end");
     }
 
     /// The child. It must not allocate.

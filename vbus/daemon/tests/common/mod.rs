@@ -22,7 +22,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -30,6 +31,45 @@ use tempfile::TempDir;
 pub const FIRST: u32 = 70_000;
 /// How long the last close of a connection of [`lingering`] takes.
 const LINGER: Duration = Duration::from_secs(30);
+
+/// How long a client may wait for progress. Then the test has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the build of the library of C may take. A busy host builds slowly, and the build waits
+/// for other builds in the same folder.
+const BUILD: Duration = Duration::from_secs(600);
+
+/// Tells other threads to end, also if the test fails: otherwise a scope waits for them for ever.
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A process that is killed with the value: a test that fails leaves none.
+pub struct Process(pub Child);
+
+impl Process {
+    /// Waits until it has ended by itself.
+    pub fn end(&mut self, time: Duration) -> ExitStatus {
+        let deadline = Instant::now() + time;
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "a process does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// It is killed with the value.
 pub struct Daemon {
@@ -225,8 +265,8 @@ fn compiled_in(sources: &str, name: &str) -> (TempDir, PathBuf) {
         .arg(root.join("c/Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
-        .status();
-    assert!(built.unwrap().success());
+        .spawn();
+    assert!(Process(built.unwrap()).end(BUILD).success());
     let library = target.join("debug/libparavane_vbus_c.a");
     let output = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-I"])
