@@ -107,7 +107,8 @@ impl Control {
         send_until(self.socket.as_fd(), &encode(request)?, files, deadline)?;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if !readable(self.socket.as_fd(), Some(left))? {
+            // It is not readable after a signal either.
+            if !readable(self.socket.as_fd(), Some(left))? && left.is_zero() {
                 // What it answers later would be taken for the answer to another request.
                 return Err(no_answer());
             }
@@ -245,7 +246,7 @@ pub fn unexpected(reply: &Reply) -> Error {
     Error::Protocol(format!("an unexpected answer: {text:.80}"))
 }
 
-/// Waits until a file is readable or has ended. False: the time is over.
+/// Waits until a file is readable or has ended. False: the time is over, or a signal came.
 pub fn readable(file: BorrowedFd<'_>, time: Option<Duration>) -> Result<bool, Error> {
     let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
     wait(&mut files, time)

@@ -12,10 +12,11 @@ use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{Hub, Vsock};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::outlet::{self, Bounded};
 use paravane_user_io::signals::Signals;
 use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -62,12 +63,11 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
         };
         Vm::start_with(&config, devices(&args)?)
     })?;
-    let mut out = io::stdout().lock();
+    let mut out = Bounded(limit);
     loop {
         match vm.next() {
             Some(Output::Console(bytes)) => {
-                out.write_all(&bytes)?;
-                out.flush()?;
+                out.write_all(&bytes).map_err(outlet::error)?;
                 continue;
             }
             Some(Output::End(End::Shutdown(code))) => return Ok(Outcome::Guest(code)),
