@@ -18,6 +18,7 @@ pub mod hostile;
 pub mod kvm;
 pub mod kvm_host;
 pub mod life;
+pub mod lines;
 pub mod linux;
 pub mod lock_code;
 pub mod net_server;

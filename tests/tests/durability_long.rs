@@ -258,7 +258,9 @@ fn what_is_written_is_read() {
         "--memory", "512M", "--cpus", "2", "--net", "none", "--rootfs", &root, "--disk",
     ];
     let mut command = vm::command(options);
-    let run = program::finish(command.arg(disk.path()).args(["--", "bash", "-c", &script]));
+    command.arg(disk.path()).args(["--", "bash", "-c", &script]);
+    let longest = program::LONGEST + Duration::from_secs(2 * seconds.parse::<u64>().unwrap());
+    let run = program::finish_within(&mut command, longest).unwrap();
     println!("{run:?}");
     assert_eq!(run.code, 0, "{run:?}");
     for job in ["direct", "buffered"] {
