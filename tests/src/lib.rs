@@ -23,6 +23,7 @@ pub mod linux;
 pub mod lock_code;
 pub mod net_server;
 pub mod one_cpu;
+pub mod over;
 pub mod planted;
 pub mod planted_turns;
 pub mod program;

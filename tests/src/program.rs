@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 pub const LONGEST: Duration = Duration::from_secs(900);
 /// The same in a long run, and for what may build Linux.
 pub const LONGEST_OF_ALL: Duration = Duration::from_secs(3600);
+/// Within this time a machine does what it does at once on an idle host: prints a line, or ends
+/// when it is told to.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// For how long the pipes of a killed process are read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 

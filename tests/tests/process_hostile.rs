@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, count};
+use paravane_tests::over::Over;
 use paravane_tests::program::{self, Run};
 use paravane_tests::tree;
 use rustix::process::Signal;
@@ -197,6 +198,7 @@ fn processes_are_created_under_attack() {
         let monitor = child.id();
         let done = AtomicBool::new(false);
         let (run, seen) = std::thread::scope(|scope| {
+            let guard = Over(&done);
             let looker = scope.spawn(|| {
                 let (mut young, mut seen) = (Vec::new(), Vec::new());
                 while !done.load(Ordering::Relaxed) {
@@ -225,7 +227,7 @@ fn processes_are_created_under_attack() {
                 seen
             });
             let output = child.wait_with_output().unwrap();
-            done.store(true, Ordering::Relaxed);
+            drop(guard);
             (Run::of(&output), looker.join().unwrap())
         });
         check(&run, &format!("grow {seed}"));
