@@ -6,7 +6,7 @@
 // Differences of a counter and of times in ns, over a round trip.
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
-use crate::{linux, source_root};
+use crate::{linux, program, source_root};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -206,7 +206,10 @@ impl Clocks {
         drop(self.ask);
         let mut rest = String::new();
         self.answers.read_to_string(&mut rest).unwrap();
-        assert!(self.machine.wait().unwrap().success(), "{rest}");
+        assert!(
+            program::wait_within(&mut self.machine, program::PATIENCE).success(),
+            "{rest}"
+        );
         rest
     }
 }

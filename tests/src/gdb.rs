@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
-use crate::program::Run;
+use crate::program;
 use crate::vm;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -87,7 +87,7 @@ impl Machine {
     /// When gdb fails.
     #[must_use]
     pub fn debug(&self, commands: &[&str]) -> String {
-        let run = Run::of(&self.gdb(commands).output().unwrap());
+        let run = program::finish(&mut self.gdb(commands));
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout + &run.stderr
     }
@@ -102,7 +102,9 @@ impl Machine {
         self.output.read_to_string(&mut said).unwrap();
         self.errors.read_to_string(&mut errors).unwrap();
         (
-            self.child.wait().unwrap().code().unwrap_or(-1),
+            program::wait_within(&mut self.child, program::PATIENCE)
+                .code()
+                .unwrap_or(-1),
             said,
             errors,
         )

@@ -289,6 +289,23 @@ fn end_of(child: Child, limit: Duration) -> Result<Run, Run> {
     }
 }
 
+/// Waits for the end of a process, which has closed its input then.
+///
+/// # Panics
+/// When it does not end within `limit`. It is killed.
+pub fn wait_within(child: &mut Child, limit: Duration) -> ExitStatus {
+    drop(child.stdin.take());
+    status_within(child, limit).unwrap_or_else(|| {
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+        fail(&format!(
+            "process {} has not ended in {limit:?}",
+            child.id()
+        ))
+    })
+}
+
 /// Waits for the end of a process for so long.
 fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
@@ -305,7 +322,8 @@ fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Run, end_of, finish_within};
+    use super::{Run, end_of, finish_within, wait_within};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -354,5 +372,17 @@ mod tests {
         let run = finish_within(&mut shell("sleep 30 & exit 5"), SHORT).unwrap_err();
         assert_eq!(said(&run), (5, "", ""));
         assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_process_that_is_waited_for_in_vain_is_killed() {
+        let mut child = shell("cat; exit 6").stdin(Stdio::piped()).spawn().unwrap();
+        assert_eq!(wait_within(&mut child, LONG).code(), Some(6));
+        let mut child = shell("exec sleep 60").spawn().unwrap();
+        let waited = catch_unwind(AssertUnwindSafe(|| wait_within(&mut child, SHORT)));
+        let message = *waited.unwrap_err().downcast::<String>().unwrap();
+        let expected = format!("process {} has not ended in 200ms", child.id());
+        assert_eq!(message, expected);
+        assert_eq!(child.try_wait().unwrap().unwrap().code(), None);
     }
 }

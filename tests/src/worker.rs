@@ -170,7 +170,7 @@ impl Worker {
     /// Ends it. It must end well.
     pub fn end(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
+        assert!(program::wait_within(&mut self.child, program::PATIENCE).success());
     }
 }
 

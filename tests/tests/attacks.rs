@@ -85,9 +85,9 @@ fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
     let (run, mut seen) = std::thread::scope(|scope| {
         let guard = Over(&over);
         let watcher = scope.spawn(|| Seen::watch(monitor, &over));
-        let output = child.wait_with_output().unwrap();
+        let run = program::finish_child(child);
         drop(guard);
-        (Run::of(&output), watcher.join().unwrap())
+        (run, watcher.join().unwrap())
     });
     seen.nothing_is_left(others);
     let problems = run

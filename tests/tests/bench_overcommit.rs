@@ -182,7 +182,11 @@ fn interrupted(words: &[&str], gcc: &str, seq: &str, step: &str, signal: Signal)
     let mut pipe = bench.0.stdout.take().unwrap();
     pipe.read_to_string(&mut output).unwrap();
     let code = 128 + signal.as_raw();
-    assert_eq!(bench.0.wait().unwrap().code(), Some(code), "{output}");
+    assert_eq!(
+        program::wait_within(&mut bench.0, program::PATIENCE).code(),
+        Some(code),
+        "{output}"
+    );
     let picture = std::fs::read_to_string(picture).unwrap();
     assert_eq!(picture, "an earlier one");
     output

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use paravane_tests::gdb::{Client, Machine};
-use paravane_tests::program::Run;
 use paravane_tests::{kvm, program, vm};
 use std::fs;
 use std::io::{BufRead, Write};
@@ -208,7 +207,7 @@ fn interrupted_and_come_back() {
     thread::sleep(Duration::from_secs(1));
     let pid = rustix::process::Pid::from_child(&gdb);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let run = Run::of(&gdb.wait_with_output().unwrap());
+    let run = program::finish_child(gdb);
     for part in [
         "received signal SIGINT",
         "default_idle",
@@ -224,9 +223,9 @@ fn interrupted_and_come_back() {
         .unwrap();
     thread::sleep(Duration::from_secs(1));
     gdb.kill().unwrap();
-    gdb.wait().unwrap();
+    program::wait_within(&mut gdb, program::PATIENCE);
     // Nothing answers any more, and gdb complains.
-    machine.gdb(&["kill"]).output().unwrap();
+    program::finish(&mut machine.gdb(&["kill"]));
     let (code, _, errors) = machine.finish();
     assert_eq!(code, 1);
     assert!(errors.contains("the debugger has ended it"), "{errors}");

@@ -41,7 +41,7 @@ fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
     let mut rest = String::new();
     text.read_to_string(&mut rest).unwrap();
     println!("{rest}");
-    assert!(machine.wait().unwrap().success());
+    assert!(program::wait_within(&mut machine, program::PATIENCE).success());
     let cpus = cpu_times::shares(&rest);
     assert_eq!(cpus.len(), 4, "{rest}");
     for cpu in cpus {

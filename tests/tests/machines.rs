@@ -65,7 +65,8 @@ fn a_life() {
         .spawn()
         .unwrap();
     cat.stdin.take().unwrap().write_all(&[7; 300_000]).unwrap();
-    assert_eq!(cat.wait_with_output().unwrap().stdout, [7; 300_000]);
+    let back = program::finish_child(cat).stdout;
+    assert_eq!(back.as_bytes(), [7; 300_000]);
     assert_eq!(
         user.run(&["exec", "one", "--", "no-such-command"]).code,
         127

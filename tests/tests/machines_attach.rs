@@ -67,7 +67,10 @@ fn what_is_sent_is_read_by_the_command() {
         assert_eq!(first.lines.next().unwrap().unwrap().len(), 3004);
     }
     writeln!(first.input.as_ref().unwrap(), "end").unwrap();
-    assert_eq!(first.child.wait().unwrap().code(), Some(7));
+    assert_eq!(
+        program::wait_within(&mut first.child, program::PATIENCE).code(),
+        Some(7)
+    );
     drop(second.lines);
     assert!(second.child.wait().is_ok());
 }
@@ -81,7 +84,10 @@ fn attach_without_input_sends_none() {
     );
     let mut attached = Attached::new(&user);
     let _ = writeln!(attached.input.as_ref().unwrap(), "x");
-    assert_eq!(attached.child.wait().unwrap().code(), Some(3));
+    assert_eq!(
+        program::wait_within(&mut attached.child, program::PATIENCE).code(),
+        Some(3)
+    );
     assert_eq!(user.ok(&["logs", "m"]), "nothing\n");
 }
 

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::user::User;
-use paravane_tests::{linux, source_root};
+use paravane_tests::{linux, program, source_root};
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -337,7 +337,7 @@ fn what_is_printed_is_followed_to_the_end() {
         rustix::process::Signal::INT,
     )
     .unwrap();
-    let code = attach.wait().unwrap().code();
+    let code = program::wait_within(&mut attach, program::PATIENCE).code();
     let mut said = String::new();
     std::io::Read::read_to_string(&mut attach.stdout.take().unwrap(), &mut said).unwrap();
     assert_eq!(code, Some(6), "{said}");

@@ -299,14 +299,18 @@ fn the_machine_ends_with_the_monitor() {
     for (name, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let (mut child, qemu) = hanging(&scene);
         signal(child.id(), name);
-        assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
+        assert_eq!(
+            program::wait_within(&mut child, program::PATIENCE).code(),
+            Some(code),
+            "{name}"
+        );
         assert!(gone(qemu), "{name}: QEMU goes on");
         scene.is_clean();
     }
     // A killed monitor cannot clean up, but its machine must end.
     let (mut child, qemu) = hanging(&scene);
     signal(child.id(), "KILL");
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     assert!(gone(qemu), "KILL: QEMU goes on");
 }
 
@@ -320,7 +324,7 @@ fn a_reader_that_leaves_is_no_error() {
     );
     let (mut child, qemu) = hanging(&scene);
     drop(child.stdout.take());
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     assert!(gone(qemu));
     scene.is_clean();
 }

@@ -87,7 +87,7 @@ impl Machine {
             .unwrap()
             .read_to_string(&mut said)
             .unwrap();
-        let status = self.monitor.wait().unwrap();
+        let status = program::wait_within(&mut self.monitor, program::PATIENCE);
         let deadline = Instant::now() + Duration::from_secs(5);
         for pid in self.spaces.iter().copied().chain([self.zygote]) {
             while is_alive(pid) {

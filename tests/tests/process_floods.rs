@@ -8,7 +8,7 @@
 
 use paravane_tests::hostile::{check, command, long_run};
 use paravane_tests::over::Over;
-use paravane_tests::program::Run;
+use paravane_tests::program::{self, Run};
 use paravane_tests::tree;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -97,11 +97,11 @@ impl Taken {
                 assert!(started, "it had no processes");
                 (samples, least, most_structures, gone)
             });
-            let output = child.wait_with_output().unwrap();
+            let run = program::finish_child(child);
             drop(guard);
             let (samples, least, most_structures, gone) = sampler.join().unwrap();
             Taken {
-                run: Run::of(&output),
+                run,
                 samples,
                 gone,
                 host: before.saturating_sub(least),

@@ -8,7 +8,7 @@
 
 use paravane_tests::hostile::{check, command, count};
 use paravane_tests::over::Over;
-use paravane_tests::program::{self, Run};
+use paravane_tests::program;
 use paravane_tests::tree;
 use rustix::process::Signal;
 use std::fs;
@@ -128,7 +128,7 @@ fn a_machine_ends_on_request_after_any_scribbling() {
         let all = tree::everything(monitor.id());
         let start = Instant::now();
         tree::signal(monitor.id(), Signal::TERM);
-        let status = monitor.wait().unwrap();
+        let status = program::wait_within(&mut monitor, program::PATIENCE);
         // 143: ended on request. 1: the monitor found the damage first.
         assert!(
             matches!(status.code(), Some(143 | 1)),
@@ -167,7 +167,10 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
             started + Duration::from_secs(5)
         };
         lines.for_each(drop);
-        assert_eq!(monitor.wait().unwrap().code(), Some(code));
+        assert_eq!(
+            program::wait_within(&mut monitor, program::PATIENCE).code(),
+            Some(code)
+        );
         let late = wanted.elapsed();
         assert!(Instant::now() >= wanted, "{:?}", started.elapsed());
         assert!(late < Duration::from_secs(5), "{late:?}");
@@ -226,9 +229,9 @@ fn processes_are_created_under_attack() {
                 seen.dedup();
                 seen
             });
-            let output = child.wait_with_output().unwrap();
+            let run = program::finish_child(child);
             drop(guard);
-            (Run::of(&output), looker.join().unwrap())
+            (run, looker.join().unwrap())
         });
         check(&run, &format!("grow {seed}"));
         made = made.max(seen.len());
@@ -252,7 +255,7 @@ fn storms_cost_the_monitor_little() {
         std::thread::sleep(Duration::from_secs(2));
         let used = tree::cpu_time(&[monitor.id()]) - before;
         tree::signal(monitor.id(), Signal::TERM);
-        monitor.wait().unwrap();
+        program::wait_within(&mut monitor, program::PATIENCE);
         println!("{mode}: {} ms of CPU in 2 s", used / 1_000_000);
         assert!(
             used < 400_000_000,

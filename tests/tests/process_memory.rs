@@ -44,7 +44,10 @@ fn what_a_guest_gives_back_is_given_back() {
         .unwrap()
         .read_to_string(&mut said)
         .unwrap();
-    assert!(monitor.wait().unwrap().success(), "{said}");
+    assert!(
+        program::wait_within(&mut monitor, program::PATIENCE).success(),
+        "{said}"
+    );
     assert!(said.contains("ok 1 - mmu.many.released\n"), "{said}");
     let most = sums.iter().max().copied().unwrap_or(0);
     assert!(most > 3000, "{sums:?}");

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{NOBODY, Programs};
-use paravane_tests::program::{Ends, Run, finish};
+use paravane_tests::program::{self, Ends, Run, finish};
 use paravane_tests::{tree, vm};
 use rustix::process::{Signal, geteuid};
 use std::fs;
@@ -268,7 +268,11 @@ fn no_signal_leaves_a_machine() {
         }
         resume(&victims);
         tree::signal(victim.0.id(), Signal::TERM);
-        assert_eq!(victim.0.wait().unwrap().code(), Some(143), "{what}");
+        assert_eq!(
+            program::wait_within(&mut victim.0, PATIENCE).code(),
+            Some(143),
+            "{what}"
+        );
         tree::wait_gone(&all).unwrap();
     });
 }
@@ -345,7 +349,11 @@ fn one_process_that_is_killed_ends_all() {
     each_way(|way, launcher| {
         let (mut monitor, all) = launcher.idle();
         tree::signal(*all.last().unwrap(), Signal::KILL);
-        assert_eq!(monitor.0.wait().unwrap().code(), Some(1), "{way}");
+        assert_eq!(
+            program::wait_within(&mut monitor.0, PATIENCE).code(),
+            Some(1),
+            "{way}"
+        );
         tree::wait_gone(&all).unwrap();
     });
 }

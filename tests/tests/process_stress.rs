@@ -137,7 +137,7 @@ fn stress(cpus: u64, spaces: Option<u64>) {
         }
         monitor.try_wait().unwrap().is_some()
     });
-    let status = monitor.wait().unwrap();
+    let status = program::wait_within(&mut monitor, program::PATIENCE);
     monitor
         .stdout
         .take()

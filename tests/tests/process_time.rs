@@ -258,7 +258,9 @@ fn run_starving(words: &[&str]) -> Run {
     }
     let mut pipe = suite.0.stderr.take().unwrap();
     pipe.read_to_string(&mut stderr).unwrap();
-    let code = suite.0.wait().unwrap().code().unwrap_or(-1);
+    let code = program::wait_within(&mut suite.0, program::PATIENCE)
+        .code()
+        .unwrap_or(-1);
     Run {
         code,
         stdout,

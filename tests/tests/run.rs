@@ -88,7 +88,7 @@ fn input_comes_through_to_its_end() {
     let mut seen = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut seen).unwrap();
     writer.join().unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     assert!(seen == sent, "{} of {} bytes", seen.len(), sent.len());
 }
 
@@ -106,11 +106,8 @@ fn without_a_command_a_shell_reads_a_script() {
         .unwrap()
         .write_all(b"echo $((6 * 7))\nexit 3\n")
         .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), &output.stdout[..]),
-        (Some(3), &b"42\n"[..])
-    );
+    let run = program::finish_child(child);
+    assert_eq!((run.code, run.stdout.as_str()), (3, "42\n"));
 }
 
 #[test]
@@ -234,7 +231,10 @@ fn what_a_guest_does_is_told_when_asked() {
     // Until its line has arrived.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, Signal::QUIT);
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(1)
+    );
     let mut told = String::new();
     child
         .stderr
@@ -278,7 +278,10 @@ fn signals_are_passed_on() {
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     assert_eq!(
-        (child.wait().unwrap().code(), rest.as_str()),
+        (
+            program::wait_within(&mut child, program::PATIENCE).code(),
+            rest.as_str()
+        ),
         (Some(5), "bye\n")
     );
 
@@ -286,7 +289,10 @@ fn signals_are_passed_on() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", script]));
     signal(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(128 + 15)
+    );
 }
 
 #[test]
@@ -300,7 +306,7 @@ fn nothing_stays_when_it_is_killed() {
     let pids = tree::everything(child.id());
     assert!(pids.len() > 2, "{pids:?}");
     child.kill().unwrap();
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     tree::wait_gone(&pids).unwrap();
 }
 
@@ -309,7 +315,10 @@ fn a_reader_that_stops_early_ends_the_command() {
     let (mut child, output, line) = start(&mut vm::command(["--", "yes"]));
     assert_eq!(line, "y\n");
     drop(output);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(128 + 13)
+    );
 }
 
 #[test]

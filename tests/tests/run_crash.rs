@@ -87,7 +87,9 @@ fn a_hang() {
         .unwrap()
         .read_to_string(&mut stderr)
         .unwrap();
-    let code = child.wait().unwrap().code().unwrap_or(-1);
+    let code = program::wait_within(&mut child, program::PATIENCE)
+        .code()
+        .unwrap_or(-1);
     let run = Run {
         code,
         stdout: line,

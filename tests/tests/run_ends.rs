@@ -268,7 +268,7 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     let pids = tree::everything(monitor.id());
     let asked = Instant::now();
     tree::signal(monitor.id(), Signal::TERM);
-    let status = monitor.wait().unwrap();
+    let status = program::wait_within(&mut monitor, program::PATIENCE);
     let took = asked.elapsed();
     assert_eq!(status.code(), Some(143));
     assert!(took < END, "{took:?}");

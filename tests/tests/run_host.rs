@@ -100,7 +100,10 @@ fn a_slow_file_keeps_no_other_waiting() {
         );
         drop(lease.stdin.take());
         assert_eq!(lines.next().unwrap().unwrap(), "slow");
-        assert!(child.wait().unwrap().success() && lease.wait().unwrap().success());
+        assert!(
+            program::wait_within(&mut child, program::PATIENCE).success()
+                && program::wait_within(&mut lease, program::PATIENCE).success()
+        );
     }
 }
 

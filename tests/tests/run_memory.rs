@@ -76,7 +76,7 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
         );
     }
     drop(input);
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
 }
 
 /// Guest memory that an idle machine has of the host.
@@ -96,7 +96,7 @@ fn memory_of_idle(options: &[&str]) -> u64 {
     assert!(program::first_line(&mut child).ends_with("\n"));
     let taken = memory(child.id());
     drop(input);
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     taken
 }
 

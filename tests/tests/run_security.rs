@@ -100,7 +100,7 @@ fn every_thread_is_confined() {
         names.insert(field(&status, "Name"));
     }
     drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     let missing: Vec<_> = THREADS
         .iter()
         .filter(|&&name| !names.contains(name))

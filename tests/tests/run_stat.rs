@@ -195,7 +195,7 @@ fn live_until_the_end() {
     let (first, second) = (next(), next());
     assert!(second["uptime_ms"].as_u64() >= first["uptime_ms"].as_u64().map(|ms| ms + 900));
     machine.end();
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
 }
 
 #[test]

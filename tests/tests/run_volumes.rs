@@ -168,7 +168,7 @@ fn a_volume_does_not_open_the_monitors_own_files() {
     assert_eq!(line, "on\n");
     let seen = (mode(&socket), mode(&shared.join("file")));
     drop(monitor.stdin.take());
-    monitor.wait().unwrap();
+    program::wait_within(&mut monitor, program::PATIENCE);
     assert_eq!((seen.0 & 0o077, seen.1), (0, 0o666), "{seen:?}");
 }
 

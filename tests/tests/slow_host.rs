@@ -193,7 +193,7 @@ fn a_guest_that_is_being_made_ends_when_it_is_asked_to() {
         };
         let asked = Instant::now();
         tree::signal(child.0.id(), signal);
-        let status = child.0.wait().unwrap();
+        let status = program::wait_within(&mut child.0, program::PATIENCE);
         assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
         assert_eq!(status.code(), Some(128 + signal.as_raw()));
         tree::wait_gone(&pids).unwrap();

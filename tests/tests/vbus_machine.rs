@@ -127,7 +127,7 @@ fn a_disk_of_a_bus_keeps_what_was_flushed_while_vbusd_dies() {
         .spawn()
         .unwrap();
     tool.stdin.take().unwrap().write_all(&data).unwrap();
-    let found = String::from_utf8(tool.wait_with_output().unwrap().stdout).unwrap();
+    let found = program::finish_child(tool).stdout;
     assert_eq!(found.trim(), sum.trim());
     // A client of the host has the same disk meanwhile.
     let mut disk = Disk::connect(&vbusd.socket(), "lan", "store", Duration::ZERO).unwrap();

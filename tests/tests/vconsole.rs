@@ -126,7 +126,10 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
     assert_eq!(line(&mut reader), "back\n");
     (&other).write_all(b"two\n").unwrap();
     assert_eq!(line(&mut output), "two\n");
-    assert_eq!(machine.0.wait().unwrap().code(), Some(0));
+    assert_eq!(
+        program::wait_within(&mut machine.0, PATIENCE).code(),
+        Some(0)
+    );
     assert!(!first.exists() && !second.exists(), "sockets are left");
 }
 
@@ -157,7 +160,10 @@ fn a_shell_works_on_a_console() {
     let lines: Vec<&str> = all.lines().collect();
     assert!(lines.contains(&"/dev/vbc0"), "{all}");
     assert!(lines.contains(&"42"), "{all}");
-    assert_eq!(machine.0.wait().unwrap().code(), Some(3));
+    assert_eq!(
+        program::wait_within(&mut machine.0, PATIENCE).code(),
+        Some(3)
+    );
 }
 
 #[test]
