@@ -3,6 +3,7 @@
 //! never comes.
 
 use std::io::{ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ pub struct Lines {
     shared: Arc<Shared>,
     /// How many bytes were handed out.
     taken: usize,
+    /// The thread goes on without this value.
+    drained: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -39,14 +42,24 @@ impl Lines {
     #[must_use]
     pub fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
         let shared = Arc::new(Shared::default());
+        let drained = Arc::new(AtomicBool::new(false));
         match pipe {
             Some(pipe) => {
-                let shared = Arc::downgrade(&shared);
-                thread::spawn(move || read(pipe, &shared));
+                let (shared, drained) = (Arc::downgrade(&shared), drained.clone());
+                thread::spawn(move || read(pipe, &shared, &drained));
             }
             None => shared.heard().ended = true,
         }
-        Lines { shared, taken: 0 }
+        Lines {
+            shared,
+            taken: 0,
+            drained,
+        }
+    }
+
+    /// Throws away what comes from here on, so that the pipe stays open and never fills.
+    pub fn drain(self) {
+        self.drained.store(true, Ordering::SeqCst);
     }
 
     /// The next line with its line end, which the last one may lack. Empty after the end, as from
@@ -62,9 +75,17 @@ impl Lines {
             length.is_some()
         });
         match length {
-            Some(length) => self.take(length),
+            Some(length) => String::from_utf8_lossy(&self.take(length)).into_owned(),
             None => self.fail(limit, "no further line"),
         }
+    }
+
+    /// The lines from here to the end, without their line ends. Each must come within `limit`.
+    pub fn each_within(&mut self, limit: Duration) -> impl Iterator<Item = String> + '_ {
+        std::iter::from_fn(move || {
+            let line = self.next_within(limit);
+            line.lines().next().map(str::to_string)
+        })
     }
 
     /// The text from here to the end.
@@ -72,6 +93,14 @@ impl Lines {
     /// # Panics
     /// When the end does not come within `limit`. Tells what was read until then.
     pub fn rest_within(&mut self, limit: Duration) -> String {
+        String::from_utf8_lossy(&self.bytes_within(limit)).into_owned()
+    }
+
+    /// The same of what is no text.
+    ///
+    /// # Panics
+    /// As [`Self::rest_within`].
+    pub fn bytes_within(&mut self, limit: Duration) -> Vec<u8> {
         if self.wait(limit, |_, ended| ended) {
             self.take(usize::MAX)
         } else {
@@ -108,13 +137,13 @@ impl Lines {
         }
     }
 
-    fn take(&mut self, length: usize) -> String {
+    fn take(&mut self, length: usize) -> Vec<u8> {
         let heard = self.shared.heard();
         let end = self.taken.saturating_add(length).min(heard.bytes.len());
-        let text = String::from_utf8_lossy(&heard.bytes[self.taken..end]).into_owned();
+        let bytes = heard.bytes[self.taken..end].to_vec();
         drop(heard);
         self.taken = end;
-        text
+        bytes
     }
 
     #[allow(clippy::panic)] // A panic fails the test.
@@ -123,7 +152,7 @@ impl Lines {
     }
 }
 
-fn read(mut pipe: impl Read, shared: &Weak<Shared>) {
+fn read(mut pipe: impl Read, shared: &Weak<Shared>, drained: &AtomicBool) {
     let mut buffer = vec![0; 1 << 16];
     loop {
         let length = match pipe.read(&mut buffer) {
@@ -133,6 +162,9 @@ fn read(mut pipe: impl Read, shared: &Weak<Shared>) {
             Ok(length) => length,
         };
         let Some(shared) = shared.upgrade() else {
+            if drained.load(Ordering::SeqCst) {
+                continue;
+            }
             return;
         };
         shared.heard().bytes.extend_from_slice(&buffer[..length]);
@@ -163,6 +195,8 @@ mod tests {
         assert_eq!(lines.next_within(LONG), "one\n");
         assert_eq!(lines.rest_within(LONG), "two\nthree");
         assert_eq!(lines.rest_within(LONG), "");
+        let mut lines = Lines::of(Some(&b"one\n\nthree"[..]));
+        assert!(lines.each_within(LONG).eq(["one", "", "three"]));
         assert!(Lines::of(None::<&[u8]>).end_within(LONG));
     }
 
@@ -183,7 +217,17 @@ mod tests {
         assert!(!lines.end_within(short));
         end.write_all(b"ne\n").unwrap();
         assert_eq!(lines.next_within(LONG), "half a line\n");
-        drop(lines);
+        lines.drain();
+        // More than a pipe holds.
+        for _ in 0..100 {
+            end.write_all(&[b'x'; 1 << 12]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_wants_to_read_is_closed() {
+        let (pipe, mut end) = std::io::pipe().unwrap();
+        drop(Lines::of(Some(pipe)));
         let begun = Instant::now();
         while end.write_all(b"nobody reads it\n").is_ok() {
             assert!(begun.elapsed() < LONG, "the pipe stays open");

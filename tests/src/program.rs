@@ -3,7 +3,6 @@
 
 use crate::hostile::long_run;
 use crate::lines::Lines;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -137,14 +136,11 @@ impl Drop for Ends {
 /// after it is lost.
 ///
 /// # Panics
-/// When there is no such pipe, or no text.
+/// When there is no such pipe, or no line comes.
 #[must_use]
 pub fn first_line(child: &mut Child) -> String {
     let output = child.stdout.take().unwrap_or_else(|| fail("no pipe"));
-    let mut line = String::new();
-    let read = BufReader::new(output).read_line(&mut line);
-    read.unwrap_or_else(|e| fail(&format!("no first line: {e}")));
-    line
+    Lines::of(Some(output)).next_within(PATIENCE)
 }
 
 /// The result of a run of the program.
@@ -306,8 +302,11 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> ExitStatus {
     })
 }
 
-/// Waits for the end of a process for so long.
-fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+/// Waits for the end of a process for so long, and leaves it alone afterwards.
+///
+/// # Panics
+/// When it cannot be waited for.
+pub fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
     loop {

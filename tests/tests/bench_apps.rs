@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::small_root::{self, replace};
 use paravane_tests::{linux, tree, vm};
@@ -333,8 +334,8 @@ fn a_signal_leaves_the_rows_that_were_measured() {
         std::thread::sleep(Duration::from_millis(20));
     }
     tree::signal(program.0.id(), Signal::INT);
-    let result: serde_json::Value =
-        serde_json::from_reader(program.0.stdout.take().unwrap()).unwrap();
+    let told = Lines::of(program.0.stdout.take()).rest_within(program::PATIENCE);
+    let result: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!(
         program::wait_within(&mut program.0, program::PATIENCE).code(),
         Some(128 + 2)

@@ -8,7 +8,7 @@
 use paravane_tests::gdb::{Client, Machine};
 use paravane_tests::{kvm, program, vm};
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -200,8 +200,7 @@ fn interrupted_and_come_back() {
         .gdb(&["continue", "info threads", "detach"])
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    machine.output.read_line(&mut line).unwrap();
+    let line = machine.output.next_within(program::PATIENCE);
     assert_eq!(line, "ready\n");
     // Only the clock's interrupts run in it.
     thread::sleep(Duration::from_secs(1));

@@ -72,7 +72,7 @@ fn what_is_sent_is_read_by_the_command() {
         Some(7)
     );
     drop(second.lines);
-    assert!(second.child.wait().is_ok());
+    program::wait_within(&mut second.child, program::PATIENCE);
 }
 
 #[test]

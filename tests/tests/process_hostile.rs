@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, count};
+use paravane_tests::lines::Lines;
 use paravane_tests::over::Over;
 use paravane_tests::program;
 use paravane_tests::tree;
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -153,11 +153,10 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
         machine.args(["--cpus", "2", "--timeout", limit]);
         let mut monitor = machine.stdout(Stdio::piped()).spawn().unwrap();
         let started = Instant::now();
-        let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
-        let said = lines.find_map(|line| {
-            let line = line.unwrap();
-            line.trim().strip_prefix("vCPU 1 ").map(str::to_string)
-        });
+        let mut lines = Lines::of(monitor.stdout.take());
+        let said = lines
+            .each_within(program::PATIENCE)
+            .find_map(|line| line.trim().strip_prefix("vCPU 1 ").map(str::to_string));
         assert_eq!(said.as_deref(), Some("hears nothing"));
         let all = tree::everything(monitor.id());
         let wanted = if signal {
@@ -166,7 +165,7 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
         } else {
             started + Duration::from_secs(5)
         };
-        lines.for_each(drop);
+        lines.rest_within(program::PATIENCE);
         assert_eq!(
             program::wait_within(&mut monitor, program::PATIENCE).code(),
             Some(code)

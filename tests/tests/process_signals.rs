@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{NOBODY, Programs};
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run, finish};
 use paravane_tests::{tree, vm};
 use rustix::process::{Signal, geteuid};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
@@ -106,11 +106,12 @@ impl Launcher<'_> {
                 .unwrap(),
         );
         // Before the guest runs, the end of a process is a failed start.
-        let said = BufReader::new(monitor.0.stdout.as_mut().unwrap()).lines();
+        let mut said = Lines::of(monitor.0.stdout.take());
         let runs = said
-            .map_while(Result::ok)
+            .each_within(program::PATIENCE)
             .any(|line| line.contains("vcpus: "));
         assert!(runs, "it does not start");
+        said.drain();
         let deadline = Instant::now() + PATIENCE;
         while tree::spaces(monitor.0.id()).len() < 4 {
             assert!(Instant::now() < deadline, "it does not start");

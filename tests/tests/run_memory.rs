@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{program, vm};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -39,11 +40,10 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut output = Lines::of(child.stdout.take());
     let mut ask = |line: &str| {
         writeln!(input, "{line}").unwrap();
-        let mut answer = String::new();
-        output.read_line(&mut answer).unwrap();
+        let answer = output.next_within(program::PATIENCE);
         assert_eq!(answer, "done\n", "{line}");
     };
     ask("true");
