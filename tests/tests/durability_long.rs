@@ -10,7 +10,7 @@ use paravane_tests::{debian, program, vm};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIVES: usize = 50;
 const SESSIONS: usize = 4;
@@ -185,7 +185,10 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
             .all(|(told, found)| *told > found)
     };
     // All sessions are working.
-    while !note(output.next().unwrap()) {}
+    let begun = Instant::now();
+    while !note(output.next().unwrap()) {
+        assert!(begun.elapsed() < program::LONGEST, "a session does nothing");
+    }
     output.end(Duration::from_millis(1000), |line| {
         note(line);
     });

@@ -122,7 +122,12 @@ impl Guest {
     fn memory(&mut self) -> GuestMemory {
         self.input.write_all(b"\n").unwrap();
         self.memory = None;
+        let begun = Instant::now();
         loop {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "the guest does not tell its memory"
+            );
             if let Some(memory) = self.memory.take() {
                 return memory;
             }
