@@ -79,7 +79,8 @@ fn a_kernel_is_compiled() {
     let volume = format!("{source}:{source}:ro");
     let mut command = vm::command(["--rootfs", "/", "--cpus", "4", "--memory", "2G"]);
     command.args(["--volume", &volume]);
-    let run = program::finish(command.args(["--", "sh", "-c", &script, source, to]));
+    command.args(["--", "sh", "-c", &script, source, to]);
+    let run = program::finish_within(&mut command, program::LONGEST_OF_ALL).unwrap();
     assert_eq!((run.code, run.stdout), (0, host), "{}", run.stderr);
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{linux, program, source_root};
 use std::cell::Cell;
@@ -331,6 +332,7 @@ fn what_is_printed_is_followed_to_the_end() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut said = Lines::of(attach.stdout.take());
     std::thread::sleep(Duration::from_millis(500));
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&attach),
@@ -338,8 +340,7 @@ fn what_is_printed_is_followed_to_the_end() {
     )
     .unwrap();
     let code = program::wait_within(&mut attach, program::PATIENCE).code();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut attach.stdout.take().unwrap(), &mut said).unwrap();
+    let said = said.rest_within(program::PATIENCE);
     assert_eq!(code, Some(6), "{said}");
     assert!(
         !said.contains("early") && said.contains("tick\n") && said.ends_with("caught\n"),

@@ -183,8 +183,9 @@ fn listener(user: u32) -> Ends {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = [0];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let mut said = Lines::of(child.stdout.take());
+    assert_eq!(said.next_within(PATIENCE), "\n");
+    said.drain();
     Ends(child)
 }
 

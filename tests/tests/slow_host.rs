@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
 use rustix::process::Signal;
@@ -112,7 +113,7 @@ fn ends(user: &User, mut command: Command, way: Way, stuck: impl Fn(&[u32]) -> b
         std::thread::sleep(Duration::from_millis(5));
     };
     let took = asked.elapsed();
-    let said = std::io::read_to_string(monitor.0.stderr.take().unwrap()).unwrap();
+    let said = Lines::of(monitor.0.stderr.take()).rest_within(program::PATIENCE);
     assert_eq!(status.code(), Some(expected), "{way:?}: {said}");
     assert!(took < END, "{way:?}: {took:?}");
     tree::wait_gone(&pids).unwrap();
