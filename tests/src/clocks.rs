@@ -6,10 +6,11 @@
 // Differences of a counter and of times in ns, over a round trip.
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
-use crate::{linux, source_root};
+use crate::lines::Lines;
+use crate::{linux, program, source_root};
 use rustix::time::{ClockId, clock_gettime};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The guest's clocks less the host's, in ns, and how uncertain that is.
@@ -90,7 +91,7 @@ pub struct Clocks {
     /// Before it was started.
     pub begun: Instant,
     ask: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    answers: Lines,
     _folder: tempfile::TempDir,
 }
 
@@ -128,7 +129,7 @@ impl Clocks {
             .unwrap();
         let mut clocks = Clocks {
             ask: machine.stdin.take().unwrap(),
-            answers: BufReader::new(machine.stdout.take().unwrap()),
+            answers: Lines::of(machine.stdout.take()),
             machine,
             begun,
             _folder: folder,
@@ -144,8 +145,7 @@ impl Clocks {
     pub fn ask(&mut self) -> Offsets {
         let before = Moment::now();
         self.ask.write_all(b"now\n").unwrap();
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
+        let line = self.answers.next_within(program::PATIENCE);
         let after = Moment::now();
         let words: Vec<i64> = line.split(' ').map(|w| w.trim().parse().unwrap()).collect();
         let [tsc, monotonic, real, width] = words[..] else {
@@ -204,9 +204,11 @@ impl Clocks {
     /// When it fails.
     pub fn end(mut self) -> String {
         drop(self.ask);
-        let mut rest = String::new();
-        self.answers.read_to_string(&mut rest).unwrap();
-        assert!(self.machine.wait().unwrap().success(), "{rest}");
+        let rest = self.answers.rest_within(program::LONGEST);
+        assert!(
+            program::wait_within(&mut self.machine, program::PATIENCE).success(),
+            "{rest}"
+        );
         rest
     }
 }

@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::host_without::{Host, Programs};
+use crate::lines::Lines;
+use crate::over::Over;
+use crate::program;
 use crate::sandbox::{END, Seen, adopt_orphans};
 use crate::tree;
 use crate::victims::Victims;
@@ -12,7 +15,7 @@ use crate::witness;
 use rustix::process::Signal;
 use std::fmt;
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
@@ -280,13 +283,18 @@ fn live(
     wait: impl FnOnce(Child) -> Option<ExitStatus>,
 ) -> Seen {
     let monitor = child.id();
-    let output = child.stdout.take().unwrap();
-    let errors = child.stderr.take().unwrap();
+    let mut output = Lines::of(child.stdout.take());
+    let mut errors = Lines::of(child.stderr.take());
     let (over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
     let heard = Mutex::new(Instant::now());
     std::thread::scope(|scope| {
+        let guard = Over(&over);
         let reader = scope.spawn(|| {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
+            loop {
+                let line = output.next_within(program::PATIENCE);
+                if line.is_empty() {
+                    return;
+                }
                 let number = line
                     .trim()
                     .strip_prefix("calls ")
@@ -297,13 +305,15 @@ fn live(
                 }
             }
         });
-        let complaints = scope.spawn(|| std::io::read_to_string(errors).unwrap_or_default());
-        let watcher = scope.spawn(|| watch(machine, monitor, &over, &heard));
+        let watcher = scope.spawn(|| {
+            let _ends = EndsIfLost(monitor);
+            watch(machine, monitor, &over, &heard)
+        });
         let status = wait(child);
-        over.store(true, Ordering::Relaxed);
+        drop(guard);
         reader.join().unwrap();
         let (mut seen, asked) = watcher.join().unwrap();
-        let complaints = complaints.join().unwrap();
+        let complaints = errors.rest_within(program::PATIENCE);
         if complaints.contains("panicked") {
             seen.wrong
                 .push(format!("the monitor panicked: {complaints}"));
@@ -322,6 +332,17 @@ fn live(
         findings.calls += calls.load(Ordering::Relaxed);
         seen
     })
+}
+
+/// Kills a machine when the thread that would tell it to end has failed.
+struct EndsIfLost(u32);
+
+impl Drop for EndsIfLost {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tree::signal(self.0, Signal::KILL);
+        }
+    }
 }
 
 /// Samples the machine until it has ended. Returns when it was told to end.

@@ -3,12 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
-use crate::program::Run;
+use crate::lines::Lines;
+use crate::program;
 use crate::vm;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A machine that waits for gdb.
@@ -16,8 +17,8 @@ use std::time::Duration;
 pub struct Machine {
     child: Child,
     /// What its command prints.
-    pub output: BufReader<ChildStdout>,
-    errors: BufReader<ChildStderr>,
+    pub output: Lines,
+    errors: Lines,
     /// gdb's option that loads the kernel's symbols.
     symbols: String,
     /// gdb's option that connects.
@@ -38,10 +39,9 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
+        let output = Lines::of(child.stdout.take());
+        let mut errors = Lines::of(child.stderr.take());
+        let line = errors.next_within(program::PATIENCE);
         // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
         let mut quoted = line.split('\'').skip(1).step_by(2).map(str::to_string);
         let (Some(symbols), Some(connect)) = (quoted.next(), quoted.next()) else {
@@ -87,7 +87,7 @@ impl Machine {
     /// When gdb fails.
     #[must_use]
     pub fn debug(&self, commands: &[&str]) -> String {
-        let run = Run::of(&self.gdb(commands).output().unwrap());
+        let run = program::finish(&mut self.gdb(commands));
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout + &run.stderr
     }
@@ -98,14 +98,10 @@ impl Machine {
     /// When it cannot be waited for.
     #[must_use]
     pub fn finish(mut self) -> (i32, String, String) {
-        let (mut said, mut errors) = (String::new(), String::new());
-        self.output.read_to_string(&mut said).unwrap();
-        self.errors.read_to_string(&mut errors).unwrap();
-        (
-            self.child.wait().unwrap().code().unwrap_or(-1),
-            said,
-            errors,
-        )
+        let said = self.output.rest_within(program::LONGEST);
+        let errors = self.errors.rest_within(program::PATIENCE);
+        let status = program::wait_within(&mut self.child, program::PATIENCE);
+        (status.code().unwrap_or(-1), said, errors)
     }
 }
 

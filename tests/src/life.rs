@@ -3,16 +3,17 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use crate::lines::Lines;
+use crate::program::LONGEST;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// The machine, and the lines of its output. They end with the machine.
 #[derive(Debug)]
 pub struct Life {
     monitor: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
 }
 
 impl Life {
@@ -23,11 +24,8 @@ impl Life {
     #[must_use]
     pub fn begin(command: &mut Command) -> Self {
         let mut monitor = command.stdout(Stdio::piped()).spawn().unwrap();
-        let output = monitor.stdout.take().unwrap();
-        Life {
-            monitor,
-            lines: BufReader::new(output).lines(),
-        }
+        let lines = Lines::of(monitor.stdout.take());
+        Life { monitor, lines }
     }
 
     /// The lines before this one, which is consumed, too.
@@ -41,13 +39,16 @@ impl Life {
     /// # Panics
     /// When the monitor has ended already.
     pub fn end(self, most: Duration, note: impl FnMut(String)) {
-        let Life { mut monitor, lines } = self;
+        let Life {
+            mut monitor,
+            mut lines,
+        } = self;
         let killer = std::thread::spawn(move || {
             std::thread::sleep(some_time(most));
             monitor.kill().unwrap();
             monitor.wait().unwrap();
         });
-        lines.map_while(Result::ok).for_each(note);
+        lines.each_within(LONGEST).for_each(note);
         killer.join().unwrap();
     }
 }
@@ -56,7 +57,7 @@ impl Iterator for Life {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        self.lines.next()?.ok()
+        self.lines.each_within(LONGEST).next()
     }
 }
 

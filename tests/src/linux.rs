@@ -15,7 +15,9 @@ use std::process::Command;
 /// When it cannot be built.
 #[must_use]
 pub fn kernel() -> PathBuf {
-    let run = program::finish(program::command().args(["kernel", "build"]));
+    let mut command = program::command();
+    let built = program::finish_within(command.args(["kernel", "build"]), program::LONGEST_OF_ALL);
+    let run = built.unwrap();
     assert_eq!(run.code, 0, "{run:?}");
     // Linux VERSION (how): FOLDER
     let folder = run.last_line().rsplit_once("): ").map(|(_, folder)| folder);

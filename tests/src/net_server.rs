@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use crate::{linux, source_root};
-use std::io::{BufRead, BufReader};
+use crate::{linux, program, source_root};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -35,10 +34,7 @@ impl Server {
         let mut command = Command::new(program);
         command.arg("serve").arg(port.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        assert_eq!(program::first_line(&mut child), "ready\n");
         (Server(child), port)
     }
 }

@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the `paravane` program.
 
-use std::io::{BufRead, BufReader, Read};
+use crate::hostile::long_run;
+use crate::lines::Lines;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
+
+/// The longest that a test waits for a program, unless it says how long: less than the time after
+/// which its test program is ended (`scripts/lanes.sh`), so that the test tells what it waited for.
+pub const LONGEST: Duration = Duration::from_secs(900);
+/// The same in a long run, and for what may build Linux.
+pub const LONGEST_OF_ALL: Duration = Duration::from_secs(3600);
+/// Within this time a machine does what it does at once on an idle host: prints a line, or ends
+/// when it is told to.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// For how long the pipes of a killed process are read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The program. Builds it if it is not up to date.
 ///
@@ -124,14 +136,11 @@ impl Drop for Ends {
 /// after it is lost.
 ///
 /// # Panics
-/// When there is no such pipe, or no text.
+/// When there is no such pipe, or no line comes.
 #[must_use]
 pub fn first_line(child: &mut Child) -> String {
     let output = child.stdout.take().unwrap_or_else(|| fail("no pipe"));
-    let mut line = String::new();
-    let read = BufReader::new(output).read_line(&mut line);
-    read.unwrap_or_else(|e| fail(&format!("no first line: {e}")));
-    line
+    Lines::of(Some(output)).next_within(PATIENCE)
 }
 
 /// The result of a run of the program.
@@ -176,6 +185,11 @@ impl Run {
     }
 }
 
+/// How long [`finish`] waits.
+fn longest() -> Duration {
+    if long_run() { LONGEST_OF_ALL } else { LONGEST }
+}
+
 /// The program, without arguments yet.
 #[must_use]
 pub fn command() -> Command {
@@ -201,20 +215,29 @@ fn prepared(program: &Path) -> Command {
 /// Runs the program with these arguments.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When it cannot be started, or does not end.
 pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(words: I) -> Run {
     finish(command().args(words))
 }
 
-/// Runs a prepared command.
+/// Runs a prepared command, without input. To give it an input, or to keep its output elsewhere,
+/// start it and use [`finish_child`].
 ///
 /// # Panics
-/// When it cannot be started.
+/// When it cannot be started, or does not end.
 pub fn finish(command: &mut Command) -> Run {
-    match command.output() {
-        Ok(output) => Run::of(&output),
-        Err(error) => fail(&format!("{command:?} cannot be run: {error}")),
-    }
+    let ended = finish_within(command, longest());
+    ended.unwrap_or_else(|run| fail(&format!("{command:?} has not ended: {run:?}")))
+}
+
+/// Waits for a process that was started. Returns what its pipes carry.
+///
+/// # Panics
+/// When it does not end.
+#[must_use]
+pub fn finish_child(child: Child) -> Run {
+    let ended = end_of(child, longest());
+    ended.unwrap_or_else(|run| fail(&format!("the process has not ended: {run:?}")))
 }
 
 /// Runs a prepared command that must end within `limit`: what it has said by then is of use when it
@@ -227,41 +250,138 @@ pub fn finish_within(command: &mut Command, limit: Duration) -> Result<Run, Run>
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let started = command.spawn();
-    let child = started.unwrap_or_else(|e| fail(&format!("{command:?} cannot be run: {e}")));
-    let mut child = Ends(child);
-    let stdout = collect(child.0.stdout.take());
-    let stderr = collect(child.0.stderr.take());
-    let begun = Instant::now();
-    let status = loop {
-        match child.0.try_wait() {
-            Ok(None) if begun.elapsed() < limit => thread::sleep(Duration::from_millis(20)),
-            Ok(status) => break status,
-            Err(error) => fail(&format!("{command:?}: {error}")),
-        }
-    };
-    // Its end closes the pipes, unless a process of its own lives on.
-    drop(child);
-    let text = |thread: JoinHandle<Vec<u8>>| {
-        let bytes = thread.join().unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let run = Run {
-        code: status.and_then(|status| status.code()).unwrap_or(-1),
-        stdout: text(stdout),
-        stderr: text(stderr),
-    };
-    if status.is_some() { Ok(run) } else { Err(run) }
+    match command.spawn() {
+        Ok(child) => end_of(child, limit),
+        Err(error) => fail(&format!("{command:?} cannot be run: {error}")),
+    }
 }
 
-/// Reads a pipe to its end.
-fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            // What has come before an error is kept.
-            let _ = pipe.read_to_end(&mut bytes);
-        }
-        bytes
+/// A process and its pipes must end within `limit`. Afterwards it is killed, and what it has said
+/// until then is the error.
+fn end_of(child: Child, limit: Duration) -> Result<Run, Run> {
+    let deadline = Instant::now() + limit;
+    let mut child = Ends(child);
+    drop(child.0.stdin.take());
+    let stdout = Lines::of(child.0.stdout.take());
+    let stderr = Lines::of(child.0.stderr.take());
+    let left = || deadline.saturating_duration_since(Instant::now());
+    // Its end closes the pipes, unless a process of its own lives on.
+    let all_said = stdout.end_within(left()) && stderr.end_within(left());
+    let status = status_within(&mut child.0, left());
+    drop(child);
+    if !all_said {
+        // What a killed process has said is in the pipes. They may stay open for ever.
+        let _ = stdout.end_within(LAST_WORDS) && stderr.end_within(LAST_WORDS);
+    }
+    let run = Run {
+        code: status.and_then(|status| status.code()).unwrap_or(-1),
+        stdout: stdout.so_far(),
+        stderr: stderr.so_far(),
+    };
+    if all_said && status.is_some() {
+        Ok(run)
+    } else {
+        Err(run)
+    }
+}
+
+/// Waits for the end of a process, which has closed its input then.
+///
+/// # Panics
+/// When it does not end within `limit`. It is killed.
+pub fn wait_within(child: &mut Child, limit: Duration) -> ExitStatus {
+    drop(child.stdin.take());
+    status_within(child, limit).unwrap_or_else(|| {
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+        fail(&format!(
+            "process {} has not ended in {limit:?}",
+            child.id()
+        ))
     })
+}
+
+/// Waits for the end of a process for so long, and leaves it alone afterwards.
+///
+/// # Panics
+/// When it cannot be waited for.
+pub fn status_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => thread::sleep(pause),
+            Ok(status) => return status,
+            Err(error) => fail(&format!("process {}: {error}", child.id())),
+        }
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Run, end_of, finish_within, wait_within};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    const SHORT: Duration = Duration::from_millis(200);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn said(run: &Run) -> (i32, &str, &str) {
+        (run.code, &run.stdout, &run.stderr)
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn what_a_command_says_is_its_result() {
+        let script = "cat; echo out; echo err >&2; exit 3";
+        let run = finish_within(&mut shell(script), LONG).unwrap();
+        assert_eq!(said(&run), (3, "out\n", "err\n"));
+    }
+
+    #[test]
+    fn an_input_of_the_caller_is_kept() {
+        let mut command = shell("cat; exit 4");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "input").unwrap();
+        command.stdin(file.reopen().unwrap()).stdout(Stdio::piped());
+        let run = end_of(command.spawn().unwrap(), LONG).unwrap();
+        assert_eq!(said(&run), (4, "input", ""));
+        // And a pipe ends, as nobody writes.
+        command.stdin(Stdio::piped());
+        let run = end_of(command.spawn().unwrap(), LONG).unwrap();
+        assert_eq!(said(&run), (4, "", ""));
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_killed() {
+        let begun = Instant::now();
+        let run = finish_within(&mut shell("echo begun; exec sleep 60"), SHORT).unwrap_err();
+        assert_eq!(said(&run), (-1, "begun\n", ""));
+        // Another process keeps the pipes.
+        let run = finish_within(&mut shell("echo begun; sleep 30; true"), SHORT).unwrap_err();
+        assert_eq!(said(&run), (-1, "begun\n", ""));
+        let run = finish_within(&mut shell("sleep 30 & exit 5"), SHORT).unwrap_err();
+        assert_eq!(said(&run), (5, "", ""));
+        assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_process_that_is_waited_for_in_vain_is_killed() {
+        let mut child = shell("cat; exit 6").stdin(Stdio::piped()).spawn().unwrap();
+        assert_eq!(wait_within(&mut child, LONG).code(), Some(6));
+        let mut child = shell("exec sleep 60").spawn().unwrap();
+        let waited = catch_unwind(AssertUnwindSafe(|| wait_within(&mut child, SHORT)));
+        let message = *waited.unwrap_err().downcast::<String>().unwrap();
+        let expected = format!("process {} has not ended in 200ms", child.id());
+        assert_eq!(message, expected);
+        assert_eq!(child.try_wait().unwrap().unwrap().code(), None);
+    }
 }

@@ -5,12 +5,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::host_without::{Host, Programs};
-use crate::program::Ends;
+use crate::lines::Lines;
+use crate::program::{Ends, PATIENCE};
 use crate::sandbox::{END, Status, URGENT};
 use crate::tree;
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// A machine and a process of the same user.
@@ -20,7 +20,7 @@ pub struct Victims {
     zygote: u32,
     spaces: Vec<u32>,
     process: Ends,
-    lines: BufReader<ChildStdout>,
+    lines: Lines,
 }
 
 impl Victims {
@@ -56,9 +56,8 @@ impl Victims {
             .spawn()
             .unwrap();
         let mut process = Ends(process);
-        let mut lines = BufReader::new(process.0.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        let mut lines = Lines::of(process.0.stdout.take());
+        let line = lines.next_within(PATIENCE);
         assert_eq!(line, "ready\n", "{host:?}");
         let deadline = Instant::now() + END;
         while tree::spaces(machine.0.id()).len() < 3 {
@@ -116,8 +115,7 @@ impl Victims {
             ));
         }
         drop(self.process.0.stdin.take());
-        let mut count = String::new();
-        self.lines.read_to_string(&mut count).unwrap();
+        let count = self.lines.rest_within(PATIENCE);
         if count != "0\n" {
             wrong.push(format!(
                 "the process of the user got {} signals",

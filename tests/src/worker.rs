@@ -3,25 +3,29 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use crate::lines::Lines;
 use crate::{program, vm};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// What it reads is a command.
 pub const COMMANDS: &str = "while read -r line; do eval \"$line\"; echo; done";
 
+/// No piece of work takes so long.
+const LONGEST: Duration = Duration::from_secs(600);
+
 /// A machine with the name `one`, of a user of its own.
 #[derive(Debug)]
 pub struct Worker {
     folder: TempDir,
     child: Child,
-    output: BufReader<ChildStdout>,
+    output: Lines,
 }
 
 impl Worker {
@@ -52,7 +56,7 @@ impl Worker {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let output = Lines::of(child.stdout.take());
         let mut worker = Worker {
             folder,
             child,
@@ -98,9 +102,7 @@ impl Worker {
     /// The same with this text in the line.
     pub fn tell(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).unwrap();
-        answer
+        self.output.next_within(LONGEST)
     }
 
     /// Has a command carried out until it says this. `bound` is the longest time for that.
@@ -170,7 +172,7 @@ impl Worker {
     /// Ends it. It must end well.
     pub fn end(mut self) {
         drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
+        assert!(program::wait_within(&mut self.child, program::PATIENCE).success());
     }
 }
 

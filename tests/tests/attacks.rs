@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{Host, Programs};
+use paravane_tests::over::Over;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program::{self, Run};
 use paravane_tests::sandbox::{Seen, adopt_orphans};
@@ -15,7 +16,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -82,10 +83,11 @@ fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
     let child = machine.args(["--timeout", TIMEOUT]).spawn().unwrap();
     let (monitor, over) = (child.id(), AtomicBool::new(false));
     let (run, mut seen) = std::thread::scope(|scope| {
+        let guard = Over(&over);
         let watcher = scope.spawn(|| Seen::watch(monitor, &over));
-        let output = child.wait_with_output().unwrap();
-        over.store(true, Ordering::Relaxed);
-        (Run::of(&output), watcher.join().unwrap())
+        let run = program::finish_child(child);
+        drop(guard);
+        (run, watcher.join().unwrap())
     });
     seen.nothing_is_left(others);
     let problems = run

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::small_root::{self, replace};
 use paravane_tests::{linux, tree, vm};
@@ -303,7 +304,7 @@ fn nothing_outlives_the_command() {
             assert!(all.len() > 4, "{all:?}");
             tree::signal(program.0.id(), signal);
             tree::wait_gone(&all).unwrap();
-            let status = program.0.wait().unwrap();
+            let status = program::wait_within(&mut program.0, program::PATIENCE);
             if signal == Signal::TERM {
                 assert_eq!(status.code(), Some(128 + 15));
                 let left: Vec<_> = fs::read_dir(cache.path().join("paravane/bench"))
@@ -333,9 +334,12 @@ fn a_signal_leaves_the_rows_that_were_measured() {
         std::thread::sleep(Duration::from_millis(20));
     }
     tree::signal(program.0.id(), Signal::INT);
-    let result: serde_json::Value =
-        serde_json::from_reader(program.0.stdout.take().unwrap()).unwrap();
-    assert_eq!(program.0.wait().unwrap().code(), Some(128 + 2));
+    let told = Lines::of(program.0.stdout.take()).rest_within(program::PATIENCE);
+    let result: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        program::wait_within(&mut program.0, program::PATIENCE).code(),
+        Some(128 + 2)
+    );
     let rows = result["rows"].as_array().unwrap();
     assert_eq!((rows.len(), &rows[0]["name"]), (1, &"bash-loop".into()));
     rows.iter().for_each(check_row);

@@ -5,12 +5,12 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{linux, small_root, tree};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 /// The lengths for `make test-release`.
@@ -171,18 +171,21 @@ fn interrupted(words: &[&str], gcc: &str, seq: &str, step: &str, signal: Signal)
     command.args(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut bench = Ends(command.spawn().unwrap());
-    let said = BufReader::new(bench.0.stderr.take().unwrap());
-    let mut lines = said.lines().map(Result::unwrap);
+    let mut output = Lines::of(bench.0.stdout.take());
+    let mut said = Lines::of(bench.0.stderr.take());
+    let mut lines = said.each_within(program::LONGEST);
     // A step that takes more than a second is told. The input of this one never ends.
     assert!(lines.any(|line| line.contains(step)), "no {step}");
     tree::signal(bench.0.id(), signal);
     let told = "paravane: interrupted; measured until then, of complete turns:";
     assert!(lines.any(|line| line == told), "it has told nothing");
-    let mut output = String::new();
-    let mut pipe = bench.0.stdout.take().unwrap();
-    pipe.read_to_string(&mut output).unwrap();
+    let output = output.rest_within(program::PATIENCE);
     let code = 128 + signal.as_raw();
-    assert_eq!(bench.0.wait().unwrap().code(), Some(code), "{output}");
+    assert_eq!(
+        program::wait_within(&mut bench.0, program::PATIENCE).code(),
+        Some(code),
+        "{output}"
+    );
     let picture = std::fs::read_to_string(picture).unwrap();
     assert_eq!(picture, "an earlier one");
     output

@@ -6,12 +6,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::{compat, vm};
+use paravane_tests::{compat, program, vm};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The verdict on each part of a suite.
 type Verdicts = BTreeMap<String, String>;
@@ -23,6 +24,9 @@ const CPUS: [u32; 3] = [1, 4, 16];
 
 /// Variables that this test passes on to a suite if they are set: see docs/compatibility.md.
 const SETTINGS: [&str; 2] = ["GIT_ALL", "STRESS_SECONDS"];
+
+/// The longest that a suite may take, with all of its parts and on the slowest host.
+const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -38,13 +42,13 @@ fn verdicts(output: &str) -> Verdicts {
 
 /// Runs a suite and keeps its output.
 fn output(command: &mut Command, log: &Path) -> Verdicts {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    fs::write(log, format!("{out}\n{err}\n{}\n", output.status)).unwrap();
-    verdicts(&out)
+    let done = program::finish_within(command, LONGEST);
+    let ended = done.is_ok();
+    let run = done.unwrap_or_else(|run| run);
+    let text = format!("{}\n{}\n{}\n", run.stdout, run.stderr, run.code);
+    fs::write(log, text).unwrap();
+    assert!(ended, "not done in {LONGEST:?}: see {}", log.display());
+    verdicts(&run.stdout)
 }
 
 /// The command that runs a suite, in the guest or on the host.

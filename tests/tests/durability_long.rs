@@ -10,7 +10,7 @@ use paravane_tests::{debian, program, vm};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIVES: usize = 50;
 const SESSIONS: usize = 4;
@@ -185,7 +185,10 @@ fn live(image: &Path, disk: &Path, mode: &str) -> Seen {
             .all(|(told, found)| *told > found)
     };
     // All sessions are working.
-    while !note(output.next().unwrap()) {}
+    let begun = Instant::now();
+    while !note(output.next().unwrap()) {
+        assert!(begun.elapsed() < program::LONGEST, "a session does nothing");
+    }
     output.end(Duration::from_millis(1000), |line| {
         note(line);
     });
@@ -258,7 +261,9 @@ fn what_is_written_is_read() {
         "--memory", "512M", "--cpus", "2", "--net", "none", "--rootfs", &root, "--disk",
     ];
     let mut command = vm::command(options);
-    let run = program::finish(command.arg(disk.path()).args(["--", "bash", "-c", &script]));
+    command.arg(disk.path()).args(["--", "bash", "-c", &script]);
+    let longest = program::LONGEST + Duration::from_secs(2 * seconds.parse::<u64>().unwrap());
+    let run = program::finish_within(&mut command, longest).unwrap();
     println!("{run:?}");
     assert_eq!(run.code, 0, "{run:?}");
     for job in ["direct", "buffered"] {

@@ -6,10 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use paravane_tests::gdb::{Client, Machine};
-use paravane_tests::program::Run;
 use paravane_tests::{kvm, program, vm};
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -201,14 +200,13 @@ fn interrupted_and_come_back() {
         .gdb(&["continue", "info threads", "detach"])
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    machine.output.read_line(&mut line).unwrap();
+    let line = machine.output.next_within(program::PATIENCE);
     assert_eq!(line, "ready\n");
     // Only the clock's interrupts run in it.
     thread::sleep(Duration::from_secs(1));
     let pid = rustix::process::Pid::from_child(&gdb);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let run = Run::of(&gdb.wait_with_output().unwrap());
+    let run = program::finish_child(gdb);
     for part in [
         "received signal SIGINT",
         "default_idle",
@@ -224,9 +222,9 @@ fn interrupted_and_come_back() {
         .unwrap();
     thread::sleep(Duration::from_secs(1));
     gdb.kill().unwrap();
-    gdb.wait().unwrap();
+    program::wait_within(&mut gdb, program::PATIENCE);
     // Nothing answers any more, and gdb complains.
-    machine.gdb(&["kill"]).output().unwrap();
+    program::finish(&mut machine.gdb(&["kill"]));
     let (code, _, errors) = machine.finish();
     assert_eq!(code, 1);
     assert!(errors.contains("the debugger has ended it"), "{errors}");

@@ -285,13 +285,13 @@ fn a_killed_pull_leaves_nothing() {
     let name = registry.name("a/small:1");
     let mut child = in_the_middle(&registry, &user, &name);
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(program::wait_within(&mut child, PATIENCE).code(), Some(143));
     assert_eq!((user.left(), user.layers()), (Vec::new(), 0));
 
     // A killed pull cannot tidy up. The next one does.
     let mut child = in_the_middle(&registry, &user, &name);
     child.kill().unwrap();
-    child.wait().unwrap();
+    program::wait_within(&mut child, PATIENCE);
     assert_eq!(user.left().len(), 1);
     registry.fault(None);
     let run = user.pull(&name);

@@ -23,13 +23,15 @@ fn a_kernel_that_leaves_the_text_of_programs_alone() {
     let folder = tempfile::tempdir().unwrap();
     let option = folder.path().join("option.config");
     fs::write(&option, "# CONFIG_VMI_USER_TEXT is not set\n").unwrap();
-    let built = program::finish(
+    let built = program::finish_within(
         program::command()
             .args(["kernel", "build", "--config"])
             .arg(&option)
             .arg("--output")
             .arg(folder.path()),
+        program::LONGEST_OF_ALL,
     );
+    let built = built.unwrap();
     assert_eq!(built.code, 0, "{built:?}");
     let config = fs::read_to_string(folder.path().join("config")).unwrap();
     assert!(config.contains("# CONFIG_VMI_USER_TEXT is not set\n"));

@@ -46,7 +46,7 @@ fn another_build_has_the_same_bytes() {
         .prefix("another-place-of-another-length-")
         .tempdir()
         .unwrap();
-    let run = program::finish(
+    let built = program::finish_within(
         program::command()
             .args(["kernel", "build", "--jobs", "3"])
             .env("XDG_CACHE_HOME", cache.path())
@@ -59,7 +59,9 @@ fn another_build_has_the_same_bytes() {
             .env("KBUILD_BUILD_HOST", "somewhere")
             .env("CCACHE_BASEDIR", cache.path())
             .env_remove("KBUILD_BUILD_TIMESTAMP"),
+        program::LONGEST_OF_ALL,
     );
+    let run = built.unwrap();
     assert_eq!(run.code, 0, "{run:?}");
     // The line includes the duration.
     println!("{}", run.last_line());

@@ -14,7 +14,6 @@ use paravane_tests::sandbox::Status;
 use paravane_tests::user::User;
 use paravane_tests::vm;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -357,9 +356,7 @@ fn the_thread_of_each_vcpu_is_confined() {
     command.args(["--cpus", "2", "--append", "end=shutdown"]);
     let mut child = Ends(command.stdout(Stdio::piped()).spawn().unwrap());
     // The guest is there.
-    let mut line = String::new();
-    let output = child.0.stdout.take().unwrap();
-    BufReader::new(output).read_line(&mut line).unwrap();
+    let line = program::first_line(&mut child.0);
     assert!(!line.is_empty());
     let of_program = Status::of(child.0.id()).unwrap();
     let mut vcpus = Vec::new();

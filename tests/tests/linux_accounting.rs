@@ -6,10 +6,10 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
+use paravane_tests::lines::Lines;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::{cpu_times, program, tree, vm};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,10 +24,8 @@ fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut text = BufReader::new(machine.stdout.take().unwrap());
-    let mut begun = String::new();
-    text.read_line(&mut begun).unwrap();
-    assert_eq!(begun, "begun\n");
+    let mut text = Lines::of(machine.stdout.take());
+    assert_eq!(text.next_within(program::PATIENCE), "begun\n");
     std::thread::sleep(Duration::from_secs(2));
     // The program ends meanwhile, and reads the times right after.
     let all = tree::everything(machine.id());
@@ -38,10 +36,9 @@ fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
     for &pid in &all {
         tree::signal(pid, Signal::CONT);
     }
-    let mut rest = String::new();
-    text.read_to_string(&mut rest).unwrap();
+    let rest = text.rest_within(program::PATIENCE);
     println!("{rest}");
-    assert!(machine.wait().unwrap().success());
+    assert!(program::wait_within(&mut machine, program::PATIENCE).success());
     let cpus = cpu_times::shares(&rest);
     assert_eq!(cpus.len(), 4, "{rest}");
     for cpu in cpus {

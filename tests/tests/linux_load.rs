@@ -5,6 +5,7 @@
 
 use paravane_tests::{compat, linux, program, source_root, vm};
 use std::process::Command;
+use std::time::Duration;
 
 /// The lengths for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -78,7 +79,8 @@ fn a_kernel_is_compiled() {
     let volume = format!("{source}:{source}:ro");
     let mut command = vm::command(["--rootfs", "/", "--cpus", "4", "--memory", "2G"]);
     command.args(["--volume", &volume]);
-    let run = program::finish(command.args(["--", "sh", "-c", &script, source, to]));
+    command.args(["--", "sh", "-c", &script, source, to]);
+    let run = program::finish_within(&mut command, program::LONGEST_OF_ALL).unwrap();
     assert_eq!((run.code, run.stdout), (0, host), "{}", run.stderr);
 }
 
@@ -116,7 +118,9 @@ fn schedulers_and_interrupts_are_stressed() {
     let image = format!("{}:snapshot", image.display());
     let mut command = vm::command(["--rootfs", &image, "--cpus", "4", "--memory", "2G"]);
     command.args(["--", "sh", "-c", STRESSED, &seconds.to_string()]);
-    let run = program::finish(&mut command);
+    // It takes as long again to begin and to end.
+    let longest = program::LONGEST + Duration::from_secs(2 * u64::from(seconds));
+    let run = program::finish_within(&mut command, longest).unwrap();
     println!("{}\n{}", run.stdout, run.stderr);
     let (ended, log) = run.stdout.split_once('\n').unwrap();
     let (count, code) = ended.split_once(' ').unwrap();

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
+use paravane_tests::lines::Lines;
 use paravane_tests::one_cpu::{Cpus, OneCpu};
 use paravane_tests::planted::Planted;
 use paravane_tests::program::Ends;
@@ -13,7 +14,6 @@ use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, lock_code, program, source_root, vm};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -313,11 +313,10 @@ fn instructions(append: &str) -> Vec<String> {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let errors = machine.stderr.take().unwrap();
+    let mut errors = Lines::of(machine.stderr.take());
     let _machine = Ends(machine);
     // paravane: waiting for gdb -ex 'symbol-file ...' -ex 'target remote ...'
-    let mut line = String::new();
-    BufReader::new(errors).read_line(&mut line).unwrap();
+    let line = errors.next_within(program::PATIENCE);
     let attach: Vec<&str> = line.split('\'').skip(1).step_by(2).collect();
     lock_code::listed(&[&attach[..], &["break __x64_sys_sync", "continue"]].concat())
 }

@@ -6,12 +6,12 @@
 
 use paravane_abi::{LOCK_RUN_STATES, RELOC_CALL, RELOC_NOP};
 use paravane_tests::bare::{TROUBLE, boot, calls, root};
-use paravane_tests::program::{Ends, Run};
+use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::{linux, lock_code, rom};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The calls that Linux has sites of.
 const SITES: [&str; 14] = [
@@ -152,8 +152,10 @@ fn code_of_locks(layer: &[u8], append: &str) -> Vec<String> {
     let socket = format!("unix:{},server=on,wait=off", path("gdb").display());
     qemu.arg("-S").args(["-gdb", &socket]);
     let mut machine = Ends(qemu.stdin(Stdio::null()).spawn().unwrap());
+    let begun = Instant::now();
     while !path("gdb").exists() {
         assert!(machine.0.try_wait().unwrap().is_none(), "QEMU has ended");
+        assert!(begun.elapsed() < program::PATIENCE, "QEMU does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
     lock_code::listed(&[

@@ -8,7 +8,7 @@ use paravane_tests::{program, tree, vm};
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SERVE: &str = "echo started; trap 'echo stopping; exit 4' TERM; while :; do sleep 0.1; done";
 
@@ -65,7 +65,8 @@ fn a_life() {
         .spawn()
         .unwrap();
     cat.stdin.take().unwrap().write_all(&[7; 300_000]).unwrap();
-    assert_eq!(cat.wait_with_output().unwrap().stdout, [7; 300_000]);
+    let back = program::finish_child(cat).stdout;
+    assert_eq!(back.as_bytes(), [7; 300_000]);
     assert_eq!(
         user.run(&["exec", "one", "--", "no-such-command"]).code,
         127
@@ -147,7 +148,9 @@ fn a_signal_for_the_command() {
     );
     assert_eq!(name, "vm1");
     let printed = |what: &str| {
+        let begun = Instant::now();
         while !user.ok(&["logs", "vm1"]).contains(what) {
+            assert!(begun.elapsed() < program::PATIENCE, "it never says {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };

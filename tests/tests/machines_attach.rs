@@ -8,13 +8,15 @@ use paravane_tests::user::User;
 use paravane_tests::{program, vm};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 /// An attached command with pipes, and the lines that it prints.
 struct Attached {
     child: Child,
     input: Option<ChildStdin>,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Attached {
@@ -25,9 +27,16 @@ impl Attached {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // It waits for each line to be taken: what nobody reads must fill the pipe here.
+        let (sender, lines) = sync_channel(0);
+        let output = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            let all = output.lines().map_while(Result::ok);
+            all.map_while(|line| sender.send(line).ok()).for_each(drop);
+        });
         Attached {
             input: child.stdin.take(),
-            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            lines,
             child,
         }
     }
@@ -35,7 +44,12 @@ impl Attached {
     /// Sends a line. Returns the next line that the machine prints.
     fn say(&mut self, line: &str) -> String {
         writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
-        self.lines.next().unwrap().unwrap()
+        self.line()
+    }
+
+    /// The next line.
+    fn line(&self) -> String {
+        self.lines.recv_timeout(program::PATIENCE).unwrap()
     }
 }
 
@@ -50,10 +64,10 @@ fn what_is_sent_is_read_by_the_command() {
     // Both see the output. When one closes its input, the other can still type.
     let mut second = Attached::new(&user);
     assert_eq!(second.say("two"), "got-two");
-    assert_eq!(first.lines.next().unwrap().unwrap(), "got-two");
+    assert_eq!(first.line(), "got-two");
     drop(second.input.take());
     assert_eq!(first.say("three"), "got-three");
-    assert_eq!(second.lines.next().unwrap().unwrap(), "got-three");
+    assert_eq!(second.line(), "got-three");
     // Far more than a pipe holds while no program reads it. The pauses let the command's output
     // come back meanwhile, which is not read before all is sent.
     let long = "x".repeat(3000);
@@ -64,12 +78,15 @@ fn what_is_sent_is_read_by_the_command() {
         }
     }
     for _ in 0..100 {
-        assert_eq!(first.lines.next().unwrap().unwrap().len(), 3004);
+        assert_eq!(first.line().len(), 3004);
     }
     writeln!(first.input.as_ref().unwrap(), "end").unwrap();
-    assert_eq!(first.child.wait().unwrap().code(), Some(7));
+    assert_eq!(
+        program::wait_within(&mut first.child, program::PATIENCE).code(),
+        Some(7)
+    );
     drop(second.lines);
-    assert!(second.child.wait().is_ok());
+    program::wait_within(&mut second.child, program::PATIENCE);
 }
 
 #[test]
@@ -81,7 +98,10 @@ fn attach_without_input_sends_none() {
     );
     let mut attached = Attached::new(&user);
     let _ = writeln!(attached.input.as_ref().unwrap(), "x");
-    assert_eq!(attached.child.wait().unwrap().code(), Some(3));
+    assert_eq!(
+        program::wait_within(&mut attached.child, program::PATIENCE).code(),
+        Some(3)
+    );
     assert_eq!(user.ok(&["logs", "m"]), "nothing\n");
 }
 

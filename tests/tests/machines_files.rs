@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
-use paravane_tests::{linux, source_root};
+use paravane_tests::{linux, program, source_root};
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -331,15 +332,15 @@ fn what_is_printed_is_followed_to_the_end() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut said = Lines::of(attach.stdout.take());
     std::thread::sleep(Duration::from_millis(500));
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&attach),
         rustix::process::Signal::INT,
     )
     .unwrap();
-    let code = attach.wait().unwrap().code();
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut attach.stdout.take().unwrap(), &mut said).unwrap();
+    let code = program::wait_within(&mut attach, program::PATIENCE).code();
+    let said = said.rest_within(program::PATIENCE);
     assert_eq!(code, Some(6), "{said}");
     assert!(
         !said.contains("early") && said.contains("tick\n") && said.ends_with("caught\n"),

@@ -6,6 +6,7 @@
 
 use paravane_tests::guest::{self, End};
 use paravane_tests::program::{self, Run};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -259,13 +260,15 @@ fn hanging(scene: &Scene) -> (std::process::Child, u32) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut first = [0];
-    child
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut first)
-        .unwrap();
+    let output = child.stdout.as_mut().unwrap();
+    let patience = Timespec {
+        tv_sec: 120,
+        tv_nsec: 0,
+    };
+    let mut pipes = [PollFd::new(&*output, PollFlags::IN)];
+    let ready = poll(&mut pipes, Some(&patience)).unwrap();
+    assert!(ready > 0, "the guest says nothing");
+    output.read_exact(&mut [0]).unwrap();
     let id = child.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     (child, children.trim().parse().unwrap())
@@ -299,14 +302,18 @@ fn the_machine_ends_with_the_monitor() {
     for (name, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let (mut child, qemu) = hanging(&scene);
         signal(child.id(), name);
-        assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
+        assert_eq!(
+            program::wait_within(&mut child, program::PATIENCE).code(),
+            Some(code),
+            "{name}"
+        );
         assert!(gone(qemu), "{name}: QEMU goes on");
         scene.is_clean();
     }
     // A killed monitor cannot clean up, but its machine must end.
     let (mut child, qemu) = hanging(&scene);
     signal(child.id(), "KILL");
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     assert!(gone(qemu), "KILL: QEMU goes on");
 }
 
@@ -320,7 +327,7 @@ fn a_reader_that_leaves_is_no_error() {
     );
     let (mut child, qemu) = hanging(&scene);
     drop(child.stdout.take());
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     assert!(gone(qemu));
     scene.is_clean();
 }

@@ -10,7 +10,6 @@
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{tree, vm};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -110,10 +109,8 @@ fn overhead(group: &Group, processes: u64) -> u64 {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let output = child.stdout.take().unwrap();
+    let line = program::first_line(&mut child);
     let _machine = Ends(child);
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     // Memory of the start is returned.
     std::thread::sleep(REST);

@@ -7,10 +7,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
 use rustix::process::Signal;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
@@ -89,10 +90,8 @@ impl Machine {
             assert!(Instant::now() < deadline, "it has not ended");
             std::thread::sleep(Duration::from_millis(5));
         };
-        let mut said = String::new();
-        let mut stderr = self.monitor.0.stderr.take().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        (status.code(), said)
+        let mut errors = Lines::of(self.monitor.0.stderr.take());
+        (status.code(), errors.rest_within(program::PATIENCE))
     }
 }
 

@@ -164,7 +164,7 @@ fn an_idle_machine_costs_nothing() {
         .map(|&pid| (pid, tree::cpu_time(&[pid])))
         .collect();
     tree::signal(monitor.id(), Signal::TERM);
-    monitor.wait().unwrap();
+    program::wait_within(&mut monitor, program::PATIENCE);
     tree::wait_gone(&pids).unwrap();
     assert!(pids.len() > 3, "{pids:?}");
     assert!(

@@ -4,12 +4,12 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::planted::{self, Planted};
 use paravane_tests::program;
 use paravane_tests::vmi_guest::{Deed, build};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -80,14 +80,8 @@ impl Machine {
 
     /// Waits until everything is gone. Returns the exit code and the output.
     fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        self.monitor
-            .stdout
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
-        let status = self.monitor.wait().unwrap();
+        let said = Lines::of(self.monitor.stdout.take()).rest_within(program::PATIENCE);
+        let status = program::wait_within(&mut self.monitor, program::PATIENCE);
         let deadline = Instant::now() + Duration::from_secs(5);
         for pid in self.spaces.iter().copied().chain([self.zygote]) {
             while is_alive(pid) {

@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, long_run};
-use paravane_tests::program::Run;
+use paravane_tests::over::Over;
+use paravane_tests::program::{self, Run};
 use paravane_tests::tree;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -69,6 +70,7 @@ impl Taken {
         let monitor = child.id();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let guard = Over(&done);
             let sampler = scope.spawn(|| {
                 let (mut samples, mut least, mut gone, mut started) =
                     (Vec::new(), before, Instant::now(), false);
@@ -95,11 +97,11 @@ impl Taken {
                 assert!(started, "it had no processes");
                 (samples, least, most_structures, gone)
             });
-            let output = child.wait_with_output().unwrap();
-            done.store(true, Ordering::Relaxed);
+            let run = program::finish_child(child);
+            drop(guard);
             let (samples, least, most_structures, gone) = sampler.join().unwrap();
             Taken {
-                run: Run::of(&output),
+                run,
                 samples,
                 gone,
                 host: before.saturating_sub(least),

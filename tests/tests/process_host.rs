@@ -73,7 +73,10 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let all = tree::everything(self.monitor.id());
         tree::signal(self.monitor.id(), Signal::TERM);
-        let _ = self.monitor.wait();
+        if program::status_within(&mut self.monitor, program::PATIENCE).is_none() {
+            let _ = self.monitor.kill();
+            let _ = self.monitor.wait();
+        }
         assert_eq!(tree::wait_gone(&all), Ok(()));
     }
 }
@@ -158,9 +161,8 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
     ] {
         gdb.args(["-ex", word]);
     }
-    let output = gdb.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
+    let run = program::finish(&mut gdb);
+    let said = run.stdout + &run.stderr;
     let at = said.lines().find_map(|l| l.strip_prefix("at 0x"));
     let Some(at) = at.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
         // Yama or a container: if this test may not trace its own child, gdb may not attach to the

@@ -7,11 +7,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::hostile::{check, command, count};
-use paravane_tests::program::{self, Run};
+use paravane_tests::lines::Lines;
+use paravane_tests::over::Over;
+use paravane_tests::program;
 use paravane_tests::tree;
 use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -123,11 +124,14 @@ fn a_machine_ends_on_request_after_any_scribbling() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        // It must not wait for a reader of what the damaged guest makes it say.
+        Lines::of(monitor.stdout.take()).drain();
+        Lines::of(monitor.stderr.take()).drain();
         std::thread::sleep(Duration::from_millis(300 + seed % 7 * 100));
         let all = tree::everything(monitor.id());
         let start = Instant::now();
         tree::signal(monitor.id(), Signal::TERM);
-        let status = monitor.wait().unwrap();
+        let status = program::wait_within(&mut monitor, program::PATIENCE);
         // 143: ended on request. 1: the monitor found the damage first.
         assert!(
             matches!(status.code(), Some(143 | 1)),
@@ -152,11 +156,10 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
         machine.args(["--cpus", "2", "--timeout", limit]);
         let mut monitor = machine.stdout(Stdio::piped()).spawn().unwrap();
         let started = Instant::now();
-        let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines();
-        let said = lines.find_map(|line| {
-            let line = line.unwrap();
-            line.trim().strip_prefix("vCPU 1 ").map(str::to_string)
-        });
+        let mut lines = Lines::of(monitor.stdout.take());
+        let said = lines
+            .each_within(program::PATIENCE)
+            .find_map(|line| line.trim().strip_prefix("vCPU 1 ").map(str::to_string));
         assert_eq!(said.as_deref(), Some("hears nothing"));
         let all = tree::everything(monitor.id());
         let wanted = if signal {
@@ -165,8 +168,11 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
         } else {
             started + Duration::from_secs(5)
         };
-        lines.for_each(drop);
-        assert_eq!(monitor.wait().unwrap().code(), Some(code));
+        lines.rest_within(program::PATIENCE);
+        assert_eq!(
+            program::wait_within(&mut monitor, program::PATIENCE).code(),
+            Some(code)
+        );
         let late = wanted.elapsed();
         assert!(Instant::now() >= wanted, "{:?}", started.elapsed());
         assert!(late < Duration::from_secs(5), "{late:?}");
@@ -197,6 +203,7 @@ fn processes_are_created_under_attack() {
         let monitor = child.id();
         let done = AtomicBool::new(false);
         let (run, seen) = std::thread::scope(|scope| {
+            let guard = Over(&done);
             let looker = scope.spawn(|| {
                 let (mut young, mut seen) = (Vec::new(), Vec::new());
                 while !done.load(Ordering::Relaxed) {
@@ -224,9 +231,9 @@ fn processes_are_created_under_attack() {
                 seen.dedup();
                 seen
             });
-            let output = child.wait_with_output().unwrap();
-            done.store(true, Ordering::Relaxed);
-            (Run::of(&output), looker.join().unwrap())
+            let run = program::finish_child(child);
+            drop(guard);
+            (run, looker.join().unwrap())
         });
         check(&run, &format!("grow {seed}"));
         made = made.max(seen.len());
@@ -250,7 +257,7 @@ fn storms_cost_the_monitor_little() {
         std::thread::sleep(Duration::from_secs(2));
         let used = tree::cpu_time(&[monitor.id()]) - before;
         tree::signal(monitor.id(), Signal::TERM);
-        monitor.wait().unwrap();
+        program::wait_within(&mut monitor, program::PATIENCE);
         println!("{mode}: {} ms of CPU in 2 s", used / 1_000_000);
         assert!(
             used < 400_000_000,

@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::{program, tree};
-use std::io::Read;
+use paravane_tests::lines::Lines;
+use paravane_tests::program::{self, Ends};
+use paravane_tests::tree;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A guest that uses spaces with thousands of translations each and frees them: the host frees
 /// them, too.
@@ -18,10 +19,15 @@ fn what_a_guest_gives_back_is_given_back() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
+        .map(Ends)
         .unwrap();
+    let mut said = Lines::of(monitor.0.stdout.take());
+    let mut errors = Lines::of(monitor.0.stderr.take());
+    let begun = Instant::now();
     let mut sums = Vec::new();
-    while monitor.try_wait().unwrap().is_none() {
-        let figures: Vec<_> = tree::spaces(monitor.id())
+    while monitor.0.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < program::LONGEST, "{}", said.so_far());
+        let figures: Vec<_> = tree::spaces(monitor.0.id())
             .into_iter()
             .filter_map(tree::figures)
             .collect();
@@ -31,20 +37,11 @@ fn what_a_guest_gives_back_is_given_back() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let mut said = String::new();
-    monitor
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    monitor
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    assert!(monitor.wait().unwrap().success(), "{said}");
+    let said = said.rest_within(program::PATIENCE) + &errors.rest_within(program::PATIENCE);
+    assert!(
+        program::wait_within(&mut monitor.0, program::PATIENCE).success(),
+        "{said}"
+    );
     assert!(said.contains("ok 1 - mmu.many.released\n"), "{said}");
     let most = sums.iter().max().copied().unwrap_or(0);
     assert!(most > 3000, "{sums:?}");

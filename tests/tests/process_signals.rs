@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::{NOBODY, Programs};
-use paravane_tests::program::{Ends, Run, finish};
+use paravane_tests::lines::Lines;
+use paravane_tests::program::{self, Ends, Run, finish};
 use paravane_tests::{tree, vm};
 use rustix::process::{Signal, geteuid};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
@@ -106,11 +106,12 @@ impl Launcher<'_> {
                 .unwrap(),
         );
         // Before the guest runs, the end of a process is a failed start.
-        let said = BufReader::new(monitor.0.stdout.as_mut().unwrap()).lines();
+        let mut said = Lines::of(monitor.0.stdout.take());
         let runs = said
-            .map_while(Result::ok)
+            .each_within(program::PATIENCE)
             .any(|line| line.contains("vcpus: "));
         assert!(runs, "it does not start");
+        said.drain();
         let deadline = Instant::now() + PATIENCE;
         while tree::spaces(monitor.0.id()).len() < 4 {
             assert!(Instant::now() < deadline, "it does not start");
@@ -182,8 +183,9 @@ fn listener(user: u32) -> Ends {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = [0];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let mut said = Lines::of(child.stdout.take());
+    assert_eq!(said.next_within(PATIENCE), "\n");
+    said.drain();
     Ends(child)
 }
 
@@ -268,7 +270,11 @@ fn no_signal_leaves_a_machine() {
         }
         resume(&victims);
         tree::signal(victim.0.id(), Signal::TERM);
-        assert_eq!(victim.0.wait().unwrap().code(), Some(143), "{what}");
+        assert_eq!(
+            program::wait_within(&mut victim.0, PATIENCE).code(),
+            Some(143),
+            "{what}"
+        );
         tree::wait_gone(&all).unwrap();
     });
 }
@@ -345,7 +351,11 @@ fn one_process_that_is_killed_ends_all() {
     each_way(|way, launcher| {
         let (mut monitor, all) = launcher.idle();
         tree::signal(*all.last().unwrap(), Signal::KILL);
-        assert_eq!(monitor.0.wait().unwrap().code(), Some(1), "{way}");
+        assert_eq!(
+            program::wait_within(&mut monitor.0, PATIENCE).code(),
+            Some(1),
+            "{way}"
+        );
         tree::wait_gone(&all).unwrap();
     });
 }

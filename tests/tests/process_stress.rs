@@ -5,11 +5,12 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
+use paravane_tests::program::{self, Ends};
+use paravane_tests::source_root;
 use paravane_tests::tree::{self, Figures};
-use paravane_tests::{program, source_root};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -123,33 +124,23 @@ fn stress(cpus: u64, spaces: Option<u64>) {
     if let Some(spaces) = spaces {
         command.args(["--spaces", &spaces.to_string()]);
     }
-    let mut monitor = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = monitor.id();
-    let half = Instant::now() + Duration::from_secs(seconds);
-    let (mut all, mut said) = (Vec::new(), String::new());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut monitor = Ends(command.spawn().unwrap());
+    let pid = monitor.0.id();
+    let mut said = Lines::of(monitor.0.stdout.take());
+    let mut errors = Lines::of(monitor.0.stderr.take());
+    let begun = Instant::now();
+    let half = begun + Duration::from_secs(seconds);
+    let mut all = Vec::new();
     let (stops, [first, second]) = disturb(pid, half, &mut || {
         if all.len() < 3 {
             all = tree::everything(pid);
         }
-        monitor.try_wait().unwrap().is_some()
+        assert!(begun.elapsed() < program::LONGEST, "{}", said.so_far());
+        monitor.0.try_wait().unwrap().is_some()
     });
-    let status = monitor.wait().unwrap();
-    monitor
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    monitor
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
+    let status = program::wait_within(&mut monitor.0, program::PATIENCE);
+    let said = said.rest_within(program::PATIENCE) + &errors.rest_within(program::PATIENCE);
     assert!(status.success(), "{status}, after {stops} stops:\n{said}");
     for test in ["memory.storm", "memory.stress"] {
         assert!(

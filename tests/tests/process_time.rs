@@ -7,12 +7,12 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
+use paravane_tests::lines::Lines;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::planted::with_and_without_faults;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::tree;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -247,18 +247,20 @@ fn run_starving(words: &[&str]) -> Run {
     command.args(["--cpus", "3", "--append", "starve"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut suite = Ends(command.args(words).spawn().unwrap());
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    for line in BufReader::new(suite.0.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
+    let mut stdout = String::new();
+    let mut said = Lines::of(suite.0.stdout.take());
+    let mut errors = Lines::of(suite.0.stderr.take());
+    for line in said.each_within(program::LONGEST) {
         if line == "# starve vCPU 1" {
             starve_vcpu_1(suite.0.id());
         }
         stdout.push_str(&line);
         stdout.push('\n');
     }
-    let mut pipe = suite.0.stderr.take().unwrap();
-    pipe.read_to_string(&mut stderr).unwrap();
-    let code = suite.0.wait().unwrap().code().unwrap_or(-1);
+    let stderr = errors.rest_within(program::PATIENCE);
+    let code = program::wait_within(&mut suite.0, program::PATIENCE)
+        .code()
+        .unwrap_or(-1);
     Run {
         code,
         stdout,

@@ -4,23 +4,23 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use cpio::NewcBuilder;
+use paravane_tests::lines::Lines;
 use paravane_tests::{linux, program, tree, vm};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts the command with pipes and reads its first line, which proves that it runs.
-fn start(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>, String) {
+fn start(command: &mut Command) -> (Child, Lines, String) {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    let mut output = Lines::of(child.stdout.take());
+    let line = output.next_within(program::PATIENCE);
     (child, output, line)
 }
 
@@ -41,9 +41,13 @@ fn a_command_and_nothing_else() {
 #[test]
 fn streams_are_separate_and_complete() {
     let mut command = vm::command(["--", "sh", "-c", "printf 'a\\000\\377\\r\\n'; echo no >&2"]);
-    let output = command.output().unwrap();
-    assert_eq!(output.stdout, b"a\0\xff\r\n");
-    assert_eq!(output.stderr, b"no\n");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdout = Lines::of(child.stdout.take());
+    let mut stderr = Lines::of(child.stderr.take());
+    assert_eq!(stdout.bytes_within(program::PATIENCE), b"a\0\xff\r\n");
+    assert_eq!(stderr.bytes_within(program::PATIENCE), b"no\n");
+    program::wait_within(&mut child, program::PATIENCE);
     let run = vm::shell("head -c 5000000 /dev/zero | tr '\\0' x");
     assert_eq!((run.code, run.stdout.len()), (0, 5_000_000));
 }
@@ -85,10 +89,9 @@ fn input_comes_through_to_its_end() {
         let sent = sent.clone();
         move || input.write_all(&sent).unwrap()
     });
-    let mut seen = Vec::new();
-    child.stdout.take().unwrap().read_to_end(&mut seen).unwrap();
+    let seen = Lines::of(child.stdout.take()).bytes_within(program::PATIENCE);
     writer.join().unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     assert!(seen == sent, "{} of {} bytes", seen.len(), sent.len());
 }
 
@@ -106,11 +109,8 @@ fn without_a_command_a_shell_reads_a_script() {
         .unwrap()
         .write_all(b"echo $((6 * 7))\nexit 3\n")
         .unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), &output.stdout[..]),
-        (Some(3), &b"42\n"[..])
-    );
+    let run = program::finish_child(child);
+    assert_eq!((run.code, run.stdout.as_str()), (3, "42\n"));
 }
 
 #[test]
@@ -234,14 +234,11 @@ fn what_a_guest_does_is_told_when_asked() {
     // Until its line has arrived.
     std::thread::sleep(Duration::from_millis(500));
     signal(&child, Signal::QUIT);
-    assert_eq!(child.wait().unwrap().code(), Some(1));
-    let mut told = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut told)
-        .unwrap();
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(1)
+    );
+    let told = Lines::of(child.stderr.take()).rest_within(program::PATIENCE);
     // The kernel's own report: which task, which registers.
     for part in [
         "Kernel panic",
@@ -275,10 +272,12 @@ fn signals_are_passed_on() {
     let (mut child, mut output, line) = start(&mut vm::command(["--", "sh", "-c", script]));
     assert_eq!(line, "ready\n");
     signal(&child, Signal::TERM);
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    let rest = output.rest_within(program::PATIENCE);
     assert_eq!(
-        (child.wait().unwrap().code(), rest.as_str()),
+        (
+            program::wait_within(&mut child, program::PATIENCE).code(),
+            rest.as_str()
+        ),
         (Some(5), "bye\n")
     );
 
@@ -286,7 +285,10 @@ fn signals_are_passed_on() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", script]));
     signal(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(128 + 15)
+    );
 }
 
 #[test]
@@ -300,7 +302,7 @@ fn nothing_stays_when_it_is_killed() {
     let pids = tree::everything(child.id());
     assert!(pids.len() > 2, "{pids:?}");
     child.kill().unwrap();
-    child.wait().unwrap();
+    program::wait_within(&mut child, program::PATIENCE);
     tree::wait_gone(&pids).unwrap();
 }
 
@@ -309,7 +311,10 @@ fn a_reader_that_stops_early_ends_the_command() {
     let (mut child, output, line) = start(&mut vm::command(["--", "yes"]));
     assert_eq!(line, "y\n");
     drop(output);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    assert_eq!(
+        program::wait_within(&mut child, program::PATIENCE).code(),
+        Some(128 + 13)
+    );
 }
 
 #[test]

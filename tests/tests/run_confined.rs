@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const NOBODY: u32 = 65534;
 
@@ -61,7 +61,9 @@ impl Files {
             .env_clear()
             .env("XDG_CACHE_HOME", self.path("paravane-cache"))
             .current_dir("/");
-        let run = program::finish(command.stdin(fs::File::open("/etc/hostname").unwrap()));
+        command.stdin(fs::File::open("/etc/hostname").unwrap());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = program::finish_child(command.spawn().unwrap());
         let name = fs::read_to_string("/etc/hostname").unwrap().to_uppercase();
         assert_eq!(
             (run.code, run.stdout),

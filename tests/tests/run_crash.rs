@@ -4,9 +4,9 @@
 // A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Run};
 use paravane_tests::vm;
-use std::io::Read;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -80,14 +80,10 @@ fn a_hang() {
     thread::sleep(Duration::from_millis(300));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
-    let mut stderr = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut stderr)
-        .unwrap();
-    let code = child.wait().unwrap().code().unwrap_or(-1);
+    let stderr = Lines::of(child.stderr.take()).rest_within(program::PATIENCE);
+    let code = program::wait_within(&mut child, program::PATIENCE)
+        .code()
+        .unwrap_or(-1);
     let run = Run {
         code,
         stdout: line,

@@ -246,11 +246,9 @@ fn output_without_room() {
         commands.push((2, command));
     }
     for (code, mut command) in commands {
-        let run = program::finish(
-            command
-                .env("XDG_STATE_HOME", folder.0.path())
-                .stdout(full()),
-        );
+        command.env("XDG_STATE_HOME", folder.0.path());
+        command.stdout(full()).stderr(Stdio::piped());
+        let run = program::finish_child(command.spawn().unwrap());
         assert_eq!(
             (run.code, run.stderr.lines().count()),
             (code, 1),

@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{linux, program, source_root, tree, vm};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,11 +88,10 @@ impl Scene {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(monitor.stderr.take().unwrap()).lines();
+        let mut said = Lines::of(monitor.stderr.take());
         let monitor = program::Ends(monitor);
         let before: Vec<String> = said
-            .by_ref()
-            .map_while(Result::ok)
+            .each_within(program::LONGEST)
             .take_while(|line| !line.contains("the disk feeds itself"))
             .collect();
         Machine {
@@ -118,7 +117,7 @@ struct Machine {
     pids: Vec<u32>,
     /// Its output until its disk fed itself, and after that.
     before: Vec<String>,
-    rest: Lines<BufReader<ChildStderr>>,
+    rest: Lines,
 }
 
 /// The contents of the disk, described in `guest/conformance/tests/hostile_queue.c`.
@@ -144,7 +143,7 @@ fn ends(way: Way) {
         mut monitor,
         pids,
         before,
-        rest,
+        mut rest,
     } = scene.start(way);
     assert!(
         pids.len() > 2 || way == Way::Itself,
@@ -177,7 +176,7 @@ fn ends(way: Way) {
         std::thread::sleep(Duration::from_millis(5));
     };
     let took = asked.elapsed();
-    let rest: Vec<String> = rest.map_while(Result::ok).collect();
+    let rest: Vec<String> = rest.each_within(program::PATIENCE).collect();
     assert_eq!(
         status.code(),
         Some(expected),
@@ -268,7 +267,7 @@ fn a_file_that_does_not_come_keeps_no_machine() {
     let pids = tree::everything(monitor.id());
     let asked = Instant::now();
     tree::signal(monitor.id(), Signal::TERM);
-    let status = monitor.wait().unwrap();
+    let status = program::wait_within(&mut monitor, program::PATIENCE);
     let took = asked.elapsed();
     assert_eq!(status.code(), Some(143));
     assert!(took < END, "{took:?}");

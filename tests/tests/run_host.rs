@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{linux, program, source_root, vm};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -89,9 +89,9 @@ fn a_slow_file_keeps_no_other_waiting() {
         .unwrap();
         // The host's kernel breaks the lease after 45 seconds.
         let begun = Instant::now();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = Lines::of(child.stdout.take());
         for _ in 0..9 {
-            assert_eq!(lines.next().unwrap().unwrap(), "fast");
+            assert_eq!(lines.next_within(program::PATIENCE), "fast\n");
         }
         assert!(
             begun.elapsed() < Duration::from_secs(30),
@@ -99,8 +99,11 @@ fn a_slow_file_keeps_no_other_waiting() {
             begun.elapsed()
         );
         drop(lease.stdin.take());
-        assert_eq!(lines.next().unwrap().unwrap(), "slow");
-        assert!(child.wait().unwrap().success() && lease.wait().unwrap().success());
+        assert_eq!(lines.next_within(program::PATIENCE), "slow\n");
+        assert!(
+            program::wait_within(&mut child, program::PATIENCE).success()
+                && program::wait_within(&mut lease, program::PATIENCE).success()
+        );
     }
 }
 

@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{program, vm};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -39,11 +40,10 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut output = Lines::of(child.stdout.take());
     let mut ask = |line: &str| {
         writeln!(input, "{line}").unwrap();
-        let mut answer = String::new();
-        output.read_line(&mut answer).unwrap();
+        let answer = output.next_within(program::PATIENCE);
         assert_eq!(answer, "done\n", "{line}");
     };
     ask("true");
@@ -76,7 +76,7 @@ fn what_a_guest_has_freed_is_the_host_s_again() {
         );
     }
     drop(input);
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
 }
 
 /// Guest memory that an idle machine has of the host.
@@ -96,7 +96,7 @@ fn memory_of_idle(options: &[&str]) -> u64 {
     assert!(program::first_line(&mut child).ends_with("\n"));
     let taken = memory(child.id());
     drop(input);
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     taken
 }
 

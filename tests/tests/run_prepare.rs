@@ -81,7 +81,7 @@ impl Build {
             "it did not wait for the build"
         );
         flock(&self.lock, FlockOperation::Unlock).unwrap();
-        Run::of(&child.wait_with_output().unwrap())
+        program::finish_child(child)
     }
 }
 

@@ -4,13 +4,12 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{program, vm};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All threads that a machine can have.
 const THREADS: [&str; 12] = [
@@ -75,22 +74,19 @@ fn every_thread_is_confined() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let (said, hears) = channel();
-    let output = child.stdout.take().unwrap();
-    std::thread::spawn(move || {
-        let mut output = BufReader::new(output);
-        let heard = output.read_line(&mut String::new());
-        let _ = said.send(heard.map(|_| output));
-    });
+    let output = Lines::of(child.stdout.take());
+    let begun = Instant::now();
     // The thread that starts the network ends when the guest's first frame comes, which may be
     // before its command runs.
     let mut names = BTreeSet::new();
-    let _open = loop {
+    while output.so_far().is_empty() {
         names.extend(statuses(child.id()).iter().map(|s| field(s, "Name")));
-        if let Ok(heard) = hears.recv_timeout(Duration::from_millis(5)) {
-            break heard.unwrap();
-        }
-    };
+        assert!(
+            begun.elapsed() < program::PATIENCE,
+            "its command never runs"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
     for status in statuses(child.id()) {
         assert_eq!(
             (field(&status, "Seccomp"), field(&status, "NoNewPrivs")),
@@ -100,7 +96,7 @@ fn every_thread_is_confined() {
         names.insert(field(&status, "Name"));
     }
     drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
     let missing: Vec<_> = THREADS
         .iter()
         .filter(|&&name| !names.contains(name))

@@ -3,12 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::worker::{COMMANDS, Worker, sum};
 use paravane_tests::{program, vm};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ impl Machine {
 
 fn scrape(socket: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(program::PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(program::PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -180,6 +183,7 @@ fn prometheus_and_curl() {
         .map(|_| UnixStream::connect(machine.socket()).unwrap())
         .collect();
     let mut loud = UnixStream::connect(machine.socket()).unwrap();
+    loud.set_write_timeout(Some(program::PATIENCE)).unwrap();
     let _ = loud.write_all(&[b'x'; 100_000]);
     assert!(scrape(&machine.socket(), get).starts_with("HTTP/1.0 200"));
     machine.end();
@@ -190,12 +194,12 @@ fn live_until_the_end() {
     let machine = Machine::new();
     let mut watch = machine.0.command(&["stat", "one", "--json", "--watch"]);
     let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let mut lines = Lines::of(child.stdout.take());
+    let mut next = || serde_json::from_str::<Value>(&lines.next_within(program::PATIENCE)).unwrap();
     let (first, second) = (next(), next());
     assert!(second["uptime_ms"].as_u64() >= first["uptime_ms"].as_u64().map(|ms| ms + 900));
     machine.end();
-    assert!(child.wait().unwrap().success());
+    assert!(program::wait_within(&mut child, program::PATIENCE).success());
 }
 
 #[test]

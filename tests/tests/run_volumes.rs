@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::{linux, program, source_root, vm};
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -168,14 +169,14 @@ fn a_volume_does_not_open_the_monitors_own_files() {
     assert_eq!(line, "on\n");
     let seen = (mode(&socket), mode(&shared.join("file")));
     drop(monitor.stdin.take());
-    monitor.wait().unwrap();
+    program::wait_within(&mut monitor, program::PATIENCE);
     assert_eq!((seen.0 & 0o077, seen.1), (0, 0o666), "{seen:?}");
 }
 
 /// A guest's shell that carries out a line at a time.
 struct Shell {
     monitor: program::Ends,
-    lines: BufReader<std::process::ChildStdout>,
+    lines: Lines,
 }
 
 impl Shell {
@@ -188,7 +189,7 @@ impl Shell {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(monitor.stdout.take().unwrap());
+        let lines = Lines::of(monitor.stdout.take());
         Shell {
             monitor: program::Ends(monitor),
             lines,
@@ -201,7 +202,9 @@ impl Shell {
         writeln!(stdin, "{command}").unwrap();
         let mut all = String::new();
         while !all.ends_with("\n--\n") {
-            assert_ne!(self.lines.read_line(&mut all).unwrap(), 0, "{all}");
+            let line = self.lines.next_within(program::PATIENCE);
+            assert_ne!(line, "", "{all}");
+            all.push_str(&line);
         }
         all[..all.len() - 4].trim_end().to_string()
     }

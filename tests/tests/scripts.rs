@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::program::Run;
+use paravane_tests::program::{self, Run};
 use paravane_tests::source_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,8 +46,7 @@ fn script(log: &str, more: &str) -> Run {
         folder.path().display(),
         file.display()
     );
-    let output = Command::new("bash").arg("-c").arg(all).output().unwrap();
-    Run::of(&output)
+    program::finish(Command::new("bash").arg("-c").arg(all))
 }
 
 #[test]
@@ -133,7 +132,7 @@ fn a_full_disk_is_told_before_the_first_build() {
             .env("PATH", path)
             .env("CARGO_TARGET_DIR", folder.join(target))
             .env("XDG_CACHE_HOME", folder.join(cache));
-        let run = Run::of(&command.output().unwrap());
+        let run = program::finish(&mut command);
         assert_eq!(run.stdout, "", "{run:?}");
         (run.code, run.stderr)
     };
@@ -192,7 +191,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     let mut command = Command::new("bash");
     // This test may run in a lane itself.
     command.arg("-c").arg(all).env_remove("RUST_TEST_THREADS");
-    let mut run = Run::of(&command.output().unwrap());
+    let mut run = program::finish(&mut command);
     if let Ok(pid) = fs::read_to_string(folder.join("pid")) {
         let alive = Path::new("/proc").join(pid.trim()).exists();
         run.stdout

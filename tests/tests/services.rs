@@ -221,14 +221,14 @@ fn ssh_by_a_published_port() {
             .args(["-c", "head -c 30000000 /dev/urandom > \"$1\"", "sh"])
             .arg(&data),
     );
+    let came = folder.path().join("came");
     let mut back = ssh(&["cat"])
         .stdin(fs::File::open(&data).unwrap())
-        .stdout(Stdio::piped())
+        .stdout(fs::File::create(&came).unwrap())
         .spawn()
         .unwrap();
-    let mut received = Vec::new();
-    std::io::copy(&mut back.stdout.take().unwrap(), &mut received).unwrap();
-    assert!(back.wait().unwrap().success());
+    assert!(program::wait_within(&mut back, program::LONGEST).success());
+    let received = fs::read(came).unwrap();
     assert!(
         received == fs::read(&data).unwrap(),
         "{} bytes came back",

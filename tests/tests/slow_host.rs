@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
 use rustix::process::Signal;
@@ -112,7 +113,7 @@ fn ends(user: &User, mut command: Command, way: Way, stuck: impl Fn(&[u32]) -> b
         std::thread::sleep(Duration::from_millis(5));
     };
     let took = asked.elapsed();
-    let said = std::io::read_to_string(monitor.0.stderr.take().unwrap()).unwrap();
+    let said = Lines::of(monitor.0.stderr.take()).rest_within(program::PATIENCE);
     assert_eq!(status.code(), Some(expected), "{way:?}: {said}");
     assert!(took < END, "{way:?}: {took:?}");
     tree::wait_gone(&pids).unwrap();
@@ -193,7 +194,7 @@ fn a_guest_that_is_being_made_ends_when_it_is_asked_to() {
         };
         let asked = Instant::now();
         tree::signal(child.0.id(), signal);
-        let status = child.0.wait().unwrap();
+        let status = program::wait_within(&mut child.0, program::PATIENCE);
         assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
         assert_eq!(status.code(), Some(128 + signal.as_raw()));
         tree::wait_gone(&pids).unwrap();

@@ -11,13 +11,14 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::registry::{Registry, layer};
 use paravane_tests::screen::Screen;
 use paravane_tests::{linux, program, source_root};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -127,7 +128,7 @@ fn all_fit(patterns: &[String], lines: &[String]) -> bool {
 struct Reader {
     shell: Child,
     input: ChildStdin,
-    output: BufReader<std::process::ChildStdout>,
+    output: Lines,
     count: u32,
     folder: tempfile::TempDir,
 }
@@ -152,7 +153,7 @@ impl Reader {
         let mut shell = command.spawn().unwrap();
         let mut input = shell.stdin.take().unwrap();
         writeln!(input, "exec 2>&1").unwrap();
-        let output = BufReader::new(shell.stdout.take().unwrap());
+        let output = Lines::of(shell.stdout.take());
         Reader {
             shell,
             input,
@@ -169,8 +170,7 @@ impl Reader {
         // Commands read nothing of what comes after them.
         writeln!(self.input, "{{ {command}\n}} </dev/null\necho '{mark}'").unwrap();
         let mut lines = Vec::new();
-        for line in (&mut self.output).lines() {
-            let line = line.unwrap();
+        for line in self.output.each_within(program::LONGEST) {
             if line == mark {
                 return lines;
             }

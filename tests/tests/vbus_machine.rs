@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
@@ -11,10 +12,10 @@ use paravane_vbus_client::bus::Name;
 use paravane_vbus_client::protocol::Request;
 use paravane_vbus_client::{Control, Disk, SECTOR};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ fn command(vbusd: &Vbusd, words: &[&str], script: &str) -> Command {
 struct Talk {
     _ends: Ends,
     input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
 }
 
 impl Talk {
@@ -69,7 +70,7 @@ impl Talk {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines = Lines::of(child.stdout.take());
         Talk {
             _ends: Ends(child),
             input,
@@ -78,7 +79,8 @@ impl Talk {
     }
 
     fn hear(&mut self, expected: &str) {
-        assert_eq!(self.lines.next().unwrap().unwrap(), expected);
+        let line = self.lines.each_within(program::PATIENCE).next();
+        assert_eq!(line.unwrap(), expected);
     }
 
     fn go_on(&mut self) {
@@ -116,7 +118,7 @@ fn a_disk_of_a_bus_keeps_what_was_flushed_while_vbusd_dies() {
     for _ in 0..3 {
         talk.hear("same");
     }
-    let sum = talk.lines.next().unwrap().unwrap();
+    let sum = talk.lines.next_within(program::PATIENCE);
     let mut data = vec![0; 16 << 20];
     let image = File::open(file(&vbusd, "store")).unwrap();
     image.read_exact_at(&mut data, 8 << 20).unwrap();
@@ -127,7 +129,7 @@ fn a_disk_of_a_bus_keeps_what_was_flushed_while_vbusd_dies() {
         .spawn()
         .unwrap();
     tool.stdin.take().unwrap().write_all(&data).unwrap();
-    let found = String::from_utf8(tool.wait_with_output().unwrap().stdout).unwrap();
+    let found = program::finish_child(tool).stdout;
     assert_eq!(found.trim(), sum.trim());
     // A client of the host has the same disk meanwhile.
     let mut disk = Disk::connect(&vbusd.socket(), "lan", "store", Duration::ZERO).unwrap();

@@ -5,13 +5,14 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::host_without::NOBODY;
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::vbusd::{Other, Vbusd};
 use rustix::process::geteuid;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::chown;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 /// Another ordinary user.
 const OTHER: u32 = 65533;
@@ -45,7 +46,7 @@ const CLIENT: &str = "set -e
 struct Talk {
     ends: Ends,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    output: Lines,
 }
 
 impl Talk {
@@ -54,14 +55,13 @@ impl Talk {
         let mut child: Child = command.spawn().unwrap();
         Talk {
             input: child.stdin.take().unwrap(),
-            output: BufReader::new(child.stdout.take().unwrap()),
+            output: Lines::of(child.stdout.take()),
             ends: Ends(child),
         }
     }
 
     fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        let line = self.output.next_within(program::PATIENCE);
         line.trim_end().to_string()
     }
 

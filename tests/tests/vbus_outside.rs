@@ -5,14 +5,15 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::vm;
 use paravane_vbus_client::{Client, Error, Options};
 use std::fs;
-use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -31,7 +32,7 @@ const UNTIL: &str = "until_() { n=0; while ! eval \"$1\"; do
 struct Host {
     shell: Ends,
     input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    output: Lines,
     state: TempDir,
 }
 
@@ -40,7 +41,7 @@ impl Host {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let output = Lines::of(child.stdout.take());
         let state = tempfile::tempdir().unwrap();
         let mut host = Host {
             shell: Ends(child),
@@ -83,7 +84,7 @@ impl Host {
         writeln!(self.input, "{line}\necho \"=$?\"").unwrap();
         let mut said = String::new();
         loop {
-            let next = self.output.next().unwrap().unwrap();
+            let next = self.output.each_within(PATIENCE).next().unwrap();
             if let Some(code) = next.strip_prefix('=') {
                 assert_eq!(code, "0", "{line}: {said}");
                 return said;
@@ -178,7 +179,7 @@ impl Host {
         let mut child: Child = command.spawn().unwrap();
         Talk {
             input: child.stdin.take().unwrap(),
-            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            lines: Lines::of(child.stdout.take()),
             _ends: Ends(child),
         }
     }
@@ -187,19 +188,24 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = writeln!(self.input, "kill -9 $vbusd $server; exit 0");
-        let _ = self.shell.0.wait();
+        let _ = program::status_within(&mut self.shell.0, PATIENCE);
     }
 }
 
 struct Talk {
     input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
     _ends: Ends,
 }
 
 impl Talk {
+    /// The next line of this kind.
+    fn line(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        self.lines.each_within(PATIENCE).find(|line| wanted(line))
+    }
+
     fn hear(&mut self, expected: &str) {
-        assert_eq!(self.lines.next().unwrap().unwrap(), expected);
+        assert_eq!(self.line(|_| true).unwrap(), expected);
     }
 
     fn go_on(&mut self) {
@@ -292,14 +298,12 @@ fn a_tap_of_a_bus_is_a_wire_to_the_host() {
         machine.go_on();
         host.tell("ip link del vm0");
         // What the shell of the guest prints of the search.
-        let line = machine.lines.find(|line| line.as_ref().unwrap() == "gone");
+        let line = machine.line(|line| line == "gone");
         assert!(line.is_some());
         host.make_tap();
         host.tell("kill $server; wait $server || true");
         serve_file(&mut host, folder.path());
-        let line = machine
-            .lines
-            .find(|line| line.as_ref().unwrap() == sum.trim());
+        let line = machine.line(|line| line == sum.trim());
         assert!(line.is_some());
         machine.go_on();
     }
@@ -470,7 +474,7 @@ fn clients_of_a_bus_reach_what_its_user_reaches() {
     assert!(answers(&mut client, own, asked));
     for machine in &mut machines {
         machine.go_on();
-        let line = machine.lines.find(|line| line.as_ref().unwrap() == "HELLO");
+        let line = machine.line(|line| line == "HELLO");
         assert!(line.is_some());
         machine.go_on();
     }

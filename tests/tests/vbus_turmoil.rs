@@ -26,13 +26,14 @@ mod streams;
 use admin::{Admin, client_comes_and_goes};
 use guest_memory::{GuestMemory, TELL_MEMORY};
 use holdings::Holdings;
+use paravane_tests::lines::Lines;
 use paravane_tests::program::Ends;
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
 use paravane_vbus_client::Disk;
 use records::{KEEP, RECORDS, lines_of, lost_record};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::Receiver;
@@ -134,7 +135,7 @@ fn machine(
 struct Server {
     machine: Ends,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    output: Lines,
 }
 
 impl Server {
@@ -145,15 +146,13 @@ impl Server {
         Server {
             machine,
             input,
-            output: BufReader::new(output),
+            output: Lines::of(Some(output)),
         }
     }
 
     fn memory(&mut self) -> GuestMemory {
         self.input.write_all(b"\n").unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        GuestMemory::parse(&line)
+        GuestMemory::parse(&self.output.next_within(PATIENCE))
     }
 }
 

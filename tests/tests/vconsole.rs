@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{source_root, vm};
 use std::fs;
@@ -10,20 +11,20 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{ChildStdout, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A machine with these consoles.
-fn start(sockets: &[&Path], script: &str) -> (Ends, BufReader<ChildStdout>) {
+fn start(sockets: &[&Path], script: &str) -> (Ends, Lines) {
     let mut command = vm::command(["--net", "none", "--timeout", "100"]);
     for socket in sockets {
         command.arg("--console").arg(socket);
     }
     command.args(["--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let output = BufReader::new(child.stdout.take().unwrap());
+    let output = Lines::of(child.stdout.take());
     (Ends(child), output)
 }
 
@@ -36,6 +37,7 @@ fn line(reader: &mut impl BufRead) -> String {
 fn connect(path: &Path) -> UnixStream {
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -48,6 +50,7 @@ fn connect_soon(path: &Path) -> UnixStream {
         match UnixStream::connect(path) {
             Ok(stream) => {
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_write_timeout(Some(PATIENCE)).unwrap();
                 return stream;
             }
             Err(error) => match error.kind() {
@@ -95,7 +98,7 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
         read word <&3; echo $word";
     let (mut machine, mut output) = start(&[&first, &second], script);
     for expected in ["virtual-console\n", "virtual-console\n", "ready\n"] {
-        assert_eq!(line(&mut output), expected);
+        assert_eq!(output.next_within(PATIENCE), expected);
     }
     let bytes: Vec<u8> = (0..2_000_000u32)
         .map(|n| (n ^ (n >> 8)).to_le_bytes()[0])
@@ -106,7 +109,7 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
     let thread = std::thread::spawn(move || writer.write_all(&sent).unwrap());
     let file = folder.path().join("bytes");
     fs::write(&file, &bytes).unwrap();
-    let sum = line(&mut output);
+    let sum = output.next_within(PATIENCE);
     thread.join().unwrap();
     let mut back = vec![0; bytes.len()];
     client.read_exact(&mut back).unwrap();
@@ -118,15 +121,18 @@ fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
     other.write_all(b"one\n").unwrap();
     // It leaves before anybody reads what it wrote, perhaps. That is not lost.
     other.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(line(&mut output), "one\n");
+    assert_eq!(output.next_within(PATIENCE), "one\n");
     assert_eq!(other.read(&mut [0]).unwrap(), 0);
     client.write_all(b"go\n").unwrap();
     let other = connect(&second);
     let mut reader = BufReader::new(other.try_clone().unwrap());
     assert_eq!(line(&mut reader), "back\n");
     (&other).write_all(b"two\n").unwrap();
-    assert_eq!(line(&mut output), "two\n");
-    assert_eq!(machine.0.wait().unwrap().code(), Some(0));
+    assert_eq!(output.next_within(PATIENCE), "two\n");
+    assert_eq!(
+        program::wait_within(&mut machine.0, PATIENCE).code(),
+        Some(0)
+    );
     assert!(!first.exists() && !second.exists(), "sockets are left");
 }
 
@@ -157,7 +163,10 @@ fn a_shell_works_on_a_console() {
     let lines: Vec<&str> = all.lines().collect();
     assert!(lines.contains(&"/dev/vbc0"), "{all}");
     assert!(lines.contains(&"42"), "{all}");
-    assert_eq!(machine.0.wait().unwrap().code(), Some(3));
+    assert_eq!(
+        program::wait_within(&mut machine.0, PATIENCE).code(),
+        Some(3)
+    );
 }
 
 #[test]

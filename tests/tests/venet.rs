@@ -5,12 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::host_without::NOBODY;
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
 use rustix::process::geteuid;
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,10 +33,7 @@ fn run(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Run {
 fn serve(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Ends {
     let mut command = machine(vbusd, bus, address, script);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    assert_eq!(program::first_line(&mut child), "ready\n");
     Ends(child)
 }
 
@@ -43,7 +41,7 @@ fn serve(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Ends {
 struct Host {
     _ends: Ends,
     input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Lines,
     address: String,
 }
 
@@ -67,8 +65,8 @@ impl Host {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.next().unwrap().unwrap();
+        let mut lines = Lines::of(child.stdout.take());
+        let address = lines.each_within(PATIENCE).next().unwrap();
         Host {
             _ends: Ends(child),
             input,
@@ -79,7 +77,7 @@ impl Host {
 
     fn seen(&mut self) -> Seen {
         self.input.write_all(b"\n").unwrap();
-        let line = self.lines.next().unwrap().unwrap();
+        let line = self.lines.each_within(PATIENCE).next().unwrap();
         let mut numbers = line.split(' ').map(|number| number.parse().unwrap());
         let mut next = || numbers.next().unwrap();
         Seen {
@@ -219,16 +217,16 @@ fn guests_continue_when_vbusd_was_killed_and_started_again() {
          done",
     );
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = Lines::of(child.stdout.take());
     let _ends = Ends(child);
-    assert_eq!(lines.next().unwrap().unwrap(), "begun");
+    assert_eq!(lines.next_within(PATIENCE), "begun\n");
     for _ in 0..3 {
         thread::sleep(Duration::from_millis(300));
         daemon.kill();
         thread::sleep(Duration::from_millis(200));
         daemon.again();
     }
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    let rest: Vec<String> = lines.each_within(PATIENCE).collect();
     assert_eq!(rest, ["same", "same", "same"]);
 }
 
@@ -243,9 +241,9 @@ fn a_card_disappears_and_comes_with_its_device() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = Lines::of(child.stdout.take());
     let _ends = Ends(child);
-    let mut line = || lines.next().unwrap().unwrap();
+    let mut line = || lines.each_within(PATIENCE).next().unwrap();
     assert_eq!(line(), "here");
     daemon.done(&["unlink", "lan", "lan-switch"]);
     input.write_all(b"\n").unwrap();

@@ -7,7 +7,6 @@
 use paravane_tests::program::{self, Ends};
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Bytes of the file that is sent.
@@ -41,10 +40,7 @@ fn serve(vbusd: &Vbusd, address: &str) -> Ends {
     );
     let mut command = machine(vbusd, address, &script);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    assert_eq!(program::first_line(&mut child), "ready\n");
     Ends(child)
 }
 

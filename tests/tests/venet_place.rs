@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::net_server::{self, Server};
+use paravane_tests::over::Over;
 use paravane_tests::tree;
 use paravane_tests::worker::{COMMANDS, Worker};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -141,6 +142,7 @@ fn watched_trips(machine: &mut Worker, port: u16, allowed: &CpuSet) -> Vec<Place
     let (monitor, over) = (machine.pid(), AtomicBool::new(false));
     let card = card(monitor);
     thread::scope(|scope| {
+        let guard = Over(&over);
         let watch = scope.spawn(|| {
             let mut seen = Vec::new();
             while !over.load(Ordering::Relaxed) {
@@ -150,7 +152,7 @@ fn watched_trips(machine: &mut Worker, port: u16, allowed: &CpuSet) -> Vec<Place
             seen
         });
         trips(machine, port);
-        over.store(true, Ordering::Relaxed);
+        drop(guard);
         watch.join().unwrap()
     })
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::over::Over;
 use paravane_tests::worker::Worker;
 use std::fs;
 use std::io::Write;
@@ -55,6 +56,7 @@ fn changes_of_both_sides_at_once_meet() {
     for round in 0..20 {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&over);
             scope.spawn(|| {
                 // It stops with the guest, or a few changes later.
                 let (mut turn, mut rest) = (round, round % 3);
@@ -67,7 +69,6 @@ fn changes_of_both_sides_at_once_meet() {
                 }
             });
             machine.tell(WORK);
-            over.store(true, Ordering::SeqCst);
         });
         let has = |name| {
             let text = fs::read_to_string(folder.join(name));
@@ -99,16 +100,18 @@ fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
     for turn in 0..50 {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&over);
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
                     // As long as before: only the time of the change tells.
                     let _ = fs::write(&file, format!("{turn:04}\n"));
+                    // The guest must get to its own writes.
+                    std::thread::sleep(Duration::from_micros(100));
                 }
             });
             machine.tell(
                 "i=0; while [ $i -lt 20 ]; do echo 1 1<>f; cat f >/dev/null; i=$((i + 1)); done",
             );
-            over.store(true, Ordering::SeqCst);
         });
         let wanted = fs::read_to_string(&file).unwrap();
         let begun = Instant::now();
@@ -141,6 +144,7 @@ fn files_that_are_read_together_are_the_hosts() {
     for round in 0..4 {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _over = Over(&over);
             scope.spawn(|| {
                 for turn in 0.. {
                     if over.load(Ordering::SeqCst) {
@@ -159,7 +163,6 @@ fn files_that_are_read_together_are_the_hosts() {
             ));
             // Read together a last time, with changes meanwhile.
             machine.tell("cat f* >/dev/null");
-            over.store(true, Ordering::SeqCst);
         });
         let wanted: String = (0..FILES)
             .map(|number| fs::read_to_string(path(number)).unwrap().replace('\n', " "))
@@ -228,6 +231,7 @@ fn names_in_folders_that_are_just_made_are_seen() {
     let folder = machine.shared();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&over);
         scope.spawn(|| {
             for number in 0..FOLDERS {
                 let path = folder.join(format!("d{number}/x"));
@@ -243,7 +247,6 @@ fn names_in_folders_that_are_just_made_are_seen() {
         ));
         // The host is at most one folder late.
         std::thread::sleep(Duration::from_millis(500));
-        over.store(true, Ordering::SeqCst);
     });
     let made = (0..FOLDERS).filter(|number| folder.join(format!("d{number}/x")).exists());
     let wanted = made.count().to_string();

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::program;
 use paravane_tests::worker::Worker;
 use std::fs;
 use std::io::Write;
@@ -29,7 +30,7 @@ fn compile(program: &Path, code: u8) {
     let mut input = compiler.stdin.take().unwrap();
     input.write_all(source.as_bytes()).unwrap();
     drop(input);
-    assert!(compiler.wait().unwrap().success());
+    assert!(program::wait_within(&mut compiler, program::PATIENCE).success());
 }
 
 /// A machine with a program in the folder that it shares.

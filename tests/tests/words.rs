@@ -104,11 +104,8 @@ fn shells_can_read_their_completions() {
                 .spawn()
                 .unwrap();
             std::io::Write::write_all(&mut bash.stdin.take().unwrap(), script.as_bytes()).unwrap();
-            let output = bash.wait_with_output().unwrap();
-            assert!(
-                output.status.success() && !output.stdout.is_empty(),
-                "{output:?}"
-            );
+            let said = program::finish_child(bash);
+            assert!(said.code == 0 && !said.stdout.is_empty(), "{said:?}");
         }
     }
     assert_eq!(program::run(["completions", "cmd"]).code, 2);

@@ -39,6 +39,7 @@ fn connect(path: &Path) -> UnixStream {
         match UnixStream::connect(path) {
             Ok(stream) => {
                 stream.set_read_timeout(Some(TICK)).unwrap();
+                stream.set_write_timeout(Some(PATIENCE)).unwrap();
                 return stream;
             }
             Err(error) => {
@@ -128,11 +129,16 @@ pub struct Seen {
     pub clients: AtomicU64,
 }
 
-/// Reads for a while. False: the console has closed the connection.
+/// Reads for a while, or until the console has closed the connection, which is what false means.
 fn read_for(stream: &mut UnixStream, time: Option<Duration>, mut take: impl FnMut(&[u8])) -> bool {
     let (begun, mut bytes) = (Instant::now(), [0; 4096]);
     let mut since = begun;
     while time.is_none_or(|time| begun.elapsed() < time) {
+        // Also a console that never stops to talk must come to an end.
+        assert!(
+            time.is_some() || begun.elapsed() < PATIENCE,
+            "the connection stays open"
+        );
         match stream.read(&mut bytes) {
             Ok(0) => return false,
             Ok(count) => {
@@ -181,6 +187,7 @@ fn byte(place: u64) -> u8 {
 /// Clients of the echo, all of which leave: what one has sent and not got back, the next one gets.
 pub fn read_echo(path: &Path, seen: &Seen, end: &AtomicBool) {
     let (mut sent, mut received) = (0u64, 0u64);
+    let mut grown = Instant::now();
     while !end.load(Ordering::SeqCst) || received < sent {
         let mut stream = connect(path);
         let mut take = |bytes: &[u8], sent: u64| {
@@ -192,7 +199,8 @@ pub fn read_echo(path: &Path, seen: &Seen, end: &AtomicBool) {
             received
         };
         let begun = Instant::now();
-        let mut back = take(&[], sent);
+        let before = take(&[], sent);
+        let mut back = before;
         while begun.elapsed() < Duration::from_millis(300) {
             if !end.load(Ordering::SeqCst) && sent < back + WINDOW {
                 let bytes: Vec<u8> = (sent..back + WINDOW).map(byte).collect();
@@ -206,6 +214,14 @@ pub fn read_echo(path: &Path, seen: &Seen, end: &AtomicBool) {
         while read_for(&mut stream, None, |bytes| back = take(bytes, sent)) {}
         assert!(
             begun.elapsed() < PATIENCE,
+            "{back} of {sent} bytes are back"
+        );
+        // Otherwise it is lost: another client would wait for it in vain, too.
+        if back > before {
+            grown = Instant::now();
+        }
+        assert!(
+            grown.elapsed() < PATIENCE,
             "{back} of {sent} bytes are back"
         );
         seen.echoed.store(back, Ordering::SeqCst);

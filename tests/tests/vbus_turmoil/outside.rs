@@ -11,6 +11,7 @@ use crate::namespace::{self, Place, TAP, ip, make_tap};
 use crate::records::{KEEP, RECORDS, lines_of, lost_record};
 use crate::streams::Server;
 use crate::{MEMORY, PATIENCE, PROGRAMS, seconds};
+use paravane_tests::over::Over;
 use paravane_tests::program::Ends;
 use paravane_tests::vbusd::Vbusd;
 use paravane_tests::vm;
@@ -121,7 +122,12 @@ impl Guest {
     fn memory(&mut self) -> GuestMemory {
         self.input.write_all(b"\n").unwrap();
         self.memory = None;
+        let begun = Instant::now();
         loop {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "the guest does not tell its memory"
+            );
             if let Some(memory) = self.memory.take() {
                 return memory;
             }
@@ -275,15 +281,6 @@ fn machines_reach_outside_in_turmoil() {
     }
 }
 
-/// Ends all threads, also if the test fails.
-struct EndsAll<'a>(&'a AtomicBool);
-
-impl Drop for EndsAll<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// How long a failed test leaves its machine and vbusd to be looked at: as many seconds as
 /// `PARAVANE_TURMOIL_HOLD` says, or until the guest has told its state.
 fn hold() -> Duration {
@@ -323,7 +320,7 @@ fn turmoil(taps: bool) {
     let (mut rounds, mut kills) = (0, 0);
     let guest_before = thread::scope(|scope| {
         let ends = &end;
-        let _ends = [EndsAll(&end), EndsAll(&left)];
+        let _over = [Over(&end), Over(&left)];
         let served = [&wire, &net].map(|server| scope.spawn(move || server.serve(ends)));
         let clients = [
             scope.spawn(|| consoles::read_text(&paths[0], &text, &left)),

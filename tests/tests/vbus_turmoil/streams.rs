@@ -66,6 +66,8 @@ impl Server {
             self.connections.fetch_add(1, Ordering::SeqCst);
             stream.set_nonblocking(false).unwrap();
             stream.set_read_timeout(Some(TICK)).unwrap();
+            // A write waits while the guest reads nothing.
+            stream.set_write_timeout(Some(PATIENCE)).unwrap();
             let done = self.exchange(stream, end);
             if let (Err(why), true) = (done, self.lasts) {
                 unreachable!("the stream has ended after {} blocks: {why}", self.blocks());
