@@ -44,7 +44,7 @@ run_unit() {
 	local log=$1 unit=$2 output tests limit first='' failed=''
 	shift 2
 	output=$(mktemp)
-	# A shell has its background processes ignore these signals, and tests send them to programs.
+	# Background processes of a shell ignore these signals, which tests send to programs.
 	# shellcheck disable=SC2086 # Several arguments.
 	env --default-signal=INT,QUIT cargo test --locked --workspace --no-fail-fast $unit "$@" \
 		</dev/null >"$output" 2>&1 &

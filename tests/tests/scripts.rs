@@ -170,7 +170,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
          for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
          exit 0 ;;\nesac\n\
          echo \"begin $*\" >>{0}/order\n\
-         sed -n 's/^SigIgn:[^0-9a-f]*/ignores: /p' /proc/self/status\necho \"     Running $*\" >&2\n\
+         sed -n 's/^SigIgn:[^0-9a-f]*/ignores: /p' /proc/self/status\n\
+         echo \"     Running $*\" >&2\n\
          case $* in\n\
          *hanging_once*) echo $$ >{0}/pid; mkdir {0}/once 2>/dev/null && sleep 60 ;;\n\
          *hanging*) echo $$ >{0}/pid; sleep 60 ;;\n\

@@ -60,7 +60,7 @@ fn bridge(class: &'static str, device: Box<dyn paravane_vbus::Device>) -> Bridge
     Bridge::new("bus", vec![Model::Plain(class, device)]).unwrap()
 }
 
-/// Makes a frame of so many bytes a TCP segment over IPv4, or over IPv6, that is to be cut, and says
+/// Makes a frame of so many bytes a TCP segment over IPv4 or IPv6 that is to be cut, and says
 /// by which flags.
 fn long(frame: &[u8], length: usize, six: bool) -> (Vec<u8>, u32) {
     let mut frame = frame[..length].to_vec();
