@@ -34,7 +34,13 @@ impl Run {
         assert_eq!(rustix::io::write(&writer, &vec![0; size]), Ok(size));
         let errors = tempfile::tempfile().unwrap();
         let mut command = program::command();
-        command.args(["conformance", "--timeout", seconds]);
+        command.args([
+            "conformance",
+            "--hypervisor",
+            "process",
+            "--timeout",
+            seconds,
+        ]);
         command.stdout(writer).stderr(errors.try_clone().unwrap());
         Run {
             monitor: Ends(command.spawn().unwrap()),
