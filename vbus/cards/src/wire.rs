@@ -102,7 +102,7 @@ impl Wire {
         Arc::clone(&self.presence)
     }
 
-    /// From now on this sets the link's offloads. The host gives finished frames until it has.
+    /// From now on this sets the link's offloads. There are none before.
     pub fn offload_by(&mut self, offloads: Box<dyn Offloads>) {
         self.offloads = Some(offloads);
     }

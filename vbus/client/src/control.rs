@@ -113,6 +113,7 @@ impl Control {
                 return Err(no_answer());
             }
             match self.next()? {
+                Some((Reply::Event(_), _)) if left.is_zero() => return Err(no_answer()),
                 Some((Reply::Event(event), _)) => self.keep(event),
                 Some((Reply::Error(error), _)) => return Err(error.into()),
                 Some(answer) => return Ok(answer),

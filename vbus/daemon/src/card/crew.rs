@@ -23,6 +23,8 @@ pub struct Crew {
     orders: Arc<Orders>,
     /// The thread that does for it what may take long. All orders pass it, if there is one.
     keeper: Option<Keeper>,
+    /// Admitted orders that wait for the keeper.
+    kept: Arc<AtomicUsize>,
     most: usize,
     /// Connections that have a card on it, or will have one.
     cards: AtomicUsize,
@@ -61,6 +63,7 @@ impl Crew {
         let crew = Crew {
             orders: Arc::new(orders),
             keeper,
+            kept: Arc::default(),
             most,
             cards: AtomicUsize::new(0),
             given: AtomicBool::new(false),
@@ -102,8 +105,16 @@ impl Crew {
         first: impl FnOnce(Option<&Keeper>) -> T + Send + 'static,
         then: impl FnOnce(&mut Worker, T) + Send + 'static,
     ) -> Result<(), Error> {
-        let more = self.keeper.as_ref().map_or(0, Keeper::waiting);
-        self.orders.admit(more)?;
+        self.orders.admit(self.kept.load(Ordering::Relaxed))?;
+        // Without a keeper, an order waits among the orders at once.
+        let one = usize::from(self.keeper.is_some());
+        self.kept.fetch_add(one, Ordering::Relaxed);
+        let kept = Arc::clone(&self.kept);
+        let first = move |keeper: Option<&Keeper>| {
+            let done = first(keeper);
+            kept.fetch_sub(one, Ordering::Relaxed);
+            done
+        };
         self.pass(first, then);
         Ok(())
     }

@@ -15,7 +15,6 @@ use paravane_vbus_cards::Offloads;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use tracing::warn;
 
@@ -26,7 +25,6 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Debug)]
 pub struct Keeper {
     jobs: Sender<Job>,
-    waiting: Arc<AtomicUsize>,
 }
 
 impl Keeper {
@@ -36,37 +34,33 @@ impl Keeper {
     /// The host has no thread for it, or refuses the policy.
     pub fn start() -> anyhow::Result<Self> {
         let (jobs, queue) = channel::<Job>();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let theirs = Arc::clone(&waiting);
         confined::start("tap-keeper", "vbusd-tap-keeper", Files::taps(), move || {
             while let Ok(job) = queue.recv() {
                 job();
-                theirs.fetch_sub(1, Ordering::Relaxed);
             }
         })?;
-        Ok(Keeper { jobs, waiting })
+        Ok(Keeper { jobs })
     }
 
     /// Has something done, after all that was given before. Does not wait.
     pub fn give(&self, job: impl FnOnce() + Send + 'static) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
         // Fails only after a panic of the thread, which ends vbusd.
         let _ = self.jobs.send(Box::new(job));
     }
 
-    /// How many jobs are not done.
-    pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// What sets the offloads of a tap on this thread.
+    /// What sets the offloads of a tap on this thread. There are none at first, and in the end: a
+    /// tap that stays when it is closed keeps them for the next program that opens it. To be called
+    /// and dropped on this thread.
     ///
     /// # Errors
     /// The host has no descriptor for it.
     pub fn offloads(&self, tap: impl AsFd) -> io::Result<Box<dyn Offloads>> {
+        // By rustix: musl makes a second call, which the policy does not admit.
+        let tap = rustix::io::fcntl_dupfd_cloexec(tap.as_fd(), 3)?;
+        set(&tap, Offload::default());
         Ok(Box::new(Later {
             keeper: self.clone(),
-            tap: Arc::new(tap.as_fd().try_clone_to_owned()?),
+            tap: Arc::new(tap),
         }))
     }
 }
@@ -78,15 +72,26 @@ struct Later {
     tap: Arc<OwnedFd>,
 }
 
+fn set(tap: &OwnedFd, offload: Offload) {
+    if let Err(error) = tap::set_offload(tap, offload) {
+        warn!("network: the host keeps its offloads: {error}");
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        set(&self.tap, Offload::default());
+    }
+}
+
 impl Offloads for Later {
     fn set(&self, offload: Offload) {
         // The card is dropped on the keeper's thread, too. A job that comes after that must not
         // keep the tap open: another client may open it.
         let tap = Arc::downgrade(&self.tap);
         self.keeper.give(move || {
-            let Some(tap) = tap.upgrade() else { return };
-            if let Err(error) = tap::set_offload(&*tap, offload) {
-                warn!("network: the host keeps its offloads: {error}");
+            if let Some(tap) = tap.upgrade() {
+                set(&tap, offload);
             }
         });
     }
@@ -112,7 +117,6 @@ mod tests {
         let offloads = keeper.offloads(&writer).unwrap();
         drop(writer);
         offloads.set(Offload::default());
-        assert_eq!(keeper.waiting(), 2);
         drop(offloads);
         // Nobody can write any more.
         assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));

@@ -7,8 +7,10 @@ use std::process::Command;
 
 /// Set where the test runs in its namespace.
 const INSIDE: &str = "PARAVANE_TURMOIL_INSIDE";
-/// Seconds that a test may take there besides those of `PARAVANE_TURMOIL_SECONDS`.
-const MOST: u64 = 1200;
+/// Seconds that a test may take there besides those of `PARAVANE_TURMOIL_SECONDS`, and in a long
+/// run.
+const MOST: u64 = 300;
+const MOST_OF_ALL: u64 = 1200;
 /// The tap, and its end of the wire.
 pub const TAP: &str = "vm0";
 pub const ADDRESS: [u8; 4] = [10, 9, 0, 1];
@@ -42,11 +44,13 @@ pub fn enter(test: &str) -> Place {
         eprintln!("NOT TESTED: taps. No network namespace: {}", why.trim());
         return Place::NoTaps;
     }
+    let long = env::var_os("PARAVANE_TEST_LONG").is_some();
+    let most = if long { MOST_OF_ALL } else { MOST };
     let asked = env::var("PARAVANE_TURMOIL_SECONDS").map_or(0, |text| text.parse().unwrap());
     let again = unshare()
         // A test in the foreground gets the terminal's interrupts.
         .args(["timeout", "--foreground", "--signal=KILL"])
-        .arg((MOST + asked).to_string())
+        .arg((most + asked).to_string())
         .arg(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, "1")
