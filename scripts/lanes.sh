@@ -12,7 +12,10 @@ lanes=2
 
 # The longest that a unit may take, in seconds. A unit that takes longer hangs. The slowest takes
 # five minutes.
-unit_seconds=${PARAVANE_UNIT_SECONDS:-900}
+unit_seconds=900
+# A unit that hangs after so many seconds of the script runs no second time. Otherwise a run could
+# take more than 90 minutes.
+again_until=3000
 
 # test_units ARGUMENT...: a line for each call of cargo that runs tests: what chooses them. First
 # those that run beside others. cargo test gets the arguments.
@@ -39,7 +42,7 @@ is_alone() {
 # run_unit LOG UNIT ARGUMENT...: runs the tests of a unit; prints all that they have printed at the
 # end, and appends it to the log. A unit that fails is named in LOG.failed, and in LOG.died if no
 # test of it has failed. A unit that hangs is ended, with a report of its processes, and named in
-# LOG.hung.
+# LOG.hung; its results are not in the log. LOG.done names each unit that has ended.
 run_unit() {
 	local log=$1 unit=$2 output tests limit first='' failed=''
 	shift 2
@@ -53,7 +56,7 @@ run_unit() {
 	limit=$!
 	trap 'say "$unit was running:"; tail -n 20 "$output" >&2; rm -f "$output"; exit 143' TERM
 	wait -n -p first "$tests" "$limit" || failed=failed
-	if [ "$first" = "$limit" ]; then
+	if [ "${first:-}" = "$limit" ]; then
 		failed=hung
 		{
 			echo
@@ -67,7 +70,12 @@ run_unit() {
 	wait || true
 	(
 		flock 9
-		tee -a "$log" <"$output"
+		if [ "$failed" = hung ]; then
+			cat "$output"
+		else
+			tee -a "$log" <"$output"
+		fi
+		printf '%s\n' "$unit" >>"$log.done"
 		[ -z "$failed" ] || printf '%s\n' "$unit" >>"$log.$failed"
 		[ "$failed" != failed ] || grep -q '^test result: FAILED' "$output" ||
 			printf '%s\n' "$unit" >>"$log.died"
@@ -77,7 +85,7 @@ run_unit() {
 
 # run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed. A unit
 # that hangs runs once more, with nothing beside it, as a test that fails does (failed.sh). Two that
-# hang, or one that hangs twice, fail the run.
+# hang, or one that hangs twice, fail the run. So does a unit of which nothing is known.
 run_lanes() {
 	local log=$1 units=$2 unit hung
 	shift 2
@@ -99,14 +107,20 @@ run_lanes() {
 	done <"$units"
 	if [ -s "$log.hung" ]; then
 		hung=$(cat "$log.hung")
-		if [ "$(wc -l <<<"$hung")" -eq 1 ]; then
+		if [ "$(wc -l <<<"$hung")" -eq 1 ] && [ "$SECONDS" -lt "$again_until" ]; then
 			say "again, alone: $hung, which hung"
 			: >"$log.hung"
-			run_alone "$log" "$hung" "$@"
+			if grep -qx "alone $hung" "$units"; then
+				run_alone "$log" "$hung" "$@"
+			else
+				RUST_TEST_THREADS=1 run_alone "$log" "$hung" "$@"
+			fi
 			[ -s "$log.hung" ] || say "unsteady: $hung hung and has ended alone"
 		fi
 		cat "$log.hung" >>"$log.died"
 	fi
+	# A unit whose shell has died.
+	sed 's/^alone //' "$units" | sort -u | comm -23 - <(sort -u "$log.done") >>"$log.died"
 	trap - INT TERM
 	[ ! -s "$log.failed" ] && [ ! -s "$log.died" ]
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The longest that a test waits for a program, unless it says how long: less than the time after
 /// which its test program is ended (`scripts/lanes.sh`), so that the test tells what it waited for.
-pub const LONGEST: Duration = Duration::from_secs(900);
+pub const LONGEST: Duration = Duration::from_secs(600);
 /// The same in a long run, and for what may build Linux.
 pub const LONGEST_OF_ALL: Duration = Duration::from_secs(3600);
 /// Within this time a machine does what it does at once on an idle host: prints a line, or ends
@@ -326,7 +326,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    const SHORT: Duration = Duration::from_millis(200);
+    const SHORT: Duration = Duration::from_secs(2);
     const LONG: Duration = Duration::from_secs(60);
 
     fn said(run: &Run) -> (i32, &str, &str) {

@@ -5,6 +5,7 @@
 
 use paravane_tests::{linux, program, vm};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The lengths for `make test-release`.
 const LONG: &str = "PARAVANE_TEST_LONG";
@@ -81,7 +82,7 @@ fn torture<'a>(tests: impl IntoIterator<Item = &'a Torture>, cpus: u32, seconds:
     let volume = format!("{}:/x:ro", modules.display());
     // The buffer of messages is too small for all of a test, so a reader keeps them.
     let mut script = "insmod /x/torture.ko || exit 1".to_string();
-    let mut count = 0;
+    let mut count = 0u64;
     for (number, Torture { module, parameters }) in tests.into_iter().enumerate() {
         count += 1;
         let _ = write!(
@@ -101,12 +102,14 @@ fn torture<'a>(tests: impl IntoIterator<Item = &'a Torture>, cpus: u32, seconds:
     }
     let mut command = vm::command(["--cpus", &cpus.to_string(), "--memory", "512M"]);
     command.args(["--volume", &volume, "--", "sh", "-c", &script]);
-    let run = program::finish(&mut command);
+    // The vCPUs share few processors, and each module is loaded and unloaded.
+    let longest = program::LONGEST + Duration::from_secs(2 * count * u64::from(seconds));
+    let run = program::finish_within(&mut command, longest).unwrap();
     let said = &run.stdout;
     println!("{cpus} vCPUs, {seconds} s each:\n{said}");
     assert_eq!(run.code, 0, "{run:?}");
     let passed = said.matches("End of test: SUCCESS").count();
-    assert_eq!(passed, count, "{said}");
+    assert_eq!(passed as u64, count, "{said}");
     let bad = said.lines().find(|line| is_bad(line, pace));
     assert_eq!(bad, None, "{said}");
 }
