@@ -380,7 +380,7 @@ mod tests {
         let mut child = shell("exec sleep 60").spawn().unwrap();
         let waited = catch_unwind(AssertUnwindSafe(|| wait_within(&mut child, SHORT)));
         let message = *waited.unwrap_err().downcast::<String>().unwrap();
-        let expected = format!("process {} has not ended in 200ms", child.id());
+        let expected = format!("process {} has not ended in 2s", child.id());
         assert_eq!(message, expected);
         assert_eq!(child.try_wait().unwrap().unwrap().code(), None);
     }
