@@ -144,7 +144,7 @@ fn it_is_confined() {
     let daemon = Daemon::with("echo");
     assert_eq!(daemon.status("Seccomp"), "2");
     assert_eq!(daemon.status("NoNewPrivs"), "1");
-    assert_eq!(daemon.status("Threads"), "5");
+    assert_eq!(daemon.status("Threads"), "6");
 }
 
 #[test]
