@@ -17,8 +17,8 @@ use paravane_vbus_client::protocol::Request;
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::os::fd::AsRawFd;
 
-/// Whether the tap takes frames without a checksum (`ETHTOOL_GTXCSUM`), and TCP segments longer than
-/// its MTU (`ETHTOOL_GTSO`).
+/// Whether the host gives frames without a checksum (`ETHTOOL_GTXCSUM`), and TCP segments longer
+/// than the MTU (`ETHTOOL_GTSO`).
 fn offloads() -> [bool; 2] {
     [0x16, 0x1e].map(|command| {
         // struct ethtool_value
