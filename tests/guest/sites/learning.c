@@ -145,8 +145,13 @@ static struct runs runs_of(const char *what)
 	path = copy(what);
 	runs = (struct runs){ counter("cpuid_runs"), counter("cpuid_runs_cut") };
 	CHECK(runs.all >= 0 && runs.cut >= 0);
-	for (i = 0; i < OFTEN; i++)
-		CHECK(!once(path, what, ""));
+	for (i = 0; i < OFTEN; i++) {
+		int code = once(path, what, "");
+
+		if (code)
+			printf("# run %d of %s: %d\n", i, what, code);
+		CHECK(!code);
+	}
 	runs.all = counter("cpuid_runs") - runs.all;
 	runs.cut = counter("cpuid_runs_cut") - runs.cut;
 	printf("# %s: %ld runs to learn from, %ld of them cut\n", what, runs.all, runs.cut);
