@@ -13,8 +13,8 @@ lanes=2
 # The longest that a unit may take, in seconds. A unit that takes longer hangs. The slowest takes
 # five minutes.
 unit_seconds=900
-# A unit that hangs after so many seconds of the script runs no second time. Otherwise a run could
-# take more than 90 minutes.
+# Seconds since the start of the script. A unit that hangs later is not repeated, so that a run
+# takes no more than 90 minutes.
 again_until=3000
 
 # test_units ARGUMENT...: a line for each call of cargo that runs tests: what chooses them. First
@@ -142,15 +142,18 @@ end_lanes() {
 	wait
 }
 
-# descendants PID: it, and the processes that it or one of them has started.
+# descendants PID: it, and the processes that it or one of them has started. By /proc: a small
+# installation has no ps.
 descendants() {
-	ps -e -o pid=,ppid= | awk -v top="$1" '
-		{ parent[$1] = $2 }
+	printf '%s\n' "$1"
+	# PID (NAME) STATE PARENT ...: a name may have spaces. Processes end meanwhile.
+	cat /proc/[0-9]*/stat 2>/dev/null | sed 's/(.*)//' | awk -v top="$1" '
+		{ parent[$1] = $3 }
 		END {
 			for (pid in parent) {
 				for (p = pid; p != top && p in parent; )
 					p = parent[p]
-				if (p == top)
+				if (p == top && pid != top)
 					print pid
 			}
 		}'
@@ -160,10 +163,13 @@ descendants() {
 tell_processes() {
 	local pid task
 	for pid in $(descendants "$1"); do
-		ps -L -o pid,ppid,tid,stat,pcpu,wchan:32,args -p "$pid" || continue
+		[ -d "/proc/$pid" ] || continue
+		printf '%s: %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
 		for task in /proc/"$pid"/task/*; do
-			# The stack is root's to read.
-			printf '%s: %s\n' "${task##*/}" "$(cat "$task/syscall" 2>&1)"
+			# State and system call. The stack is root's to read.
+			printf '  %s: %s, %s, %s\n' "${task##*/}" \
+				"$(sed -n 's/^State:[[:space:]]*//p' "$task/status" 2>&1)" \
+				"$(cat "$task/wchan" 2>&1)" "$(cat "$task/syscall" 2>&1)"
 			cat "$task/stack" 2>/dev/null || true
 		done
 	done

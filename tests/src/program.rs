@@ -354,7 +354,7 @@ mod tests {
         command.stdin(file.reopen().unwrap()).stdout(Stdio::piped());
         let run = end_of(command.spawn().unwrap(), LONG).unwrap();
         assert_eq!(said(&run), (4, "input", ""));
-        // And a pipe ends, as nobody writes.
+        // A pipe as input ends at once, because the test writes nothing.
         command.stdin(Stdio::piped());
         let run = end_of(command.spawn().unwrap(), LONG).unwrap();
         assert_eq!(said(&run), (4, "", ""));

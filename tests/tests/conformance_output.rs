@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A run of the suite that writes to a full pipe.
 struct Run {
     monitor: Ends,
-    /// The end of the pipe that nobody reads.
+    /// The reading end of the pipe. It stays open, and the test does not read it.
     _reader: OwnedFd,
     errors: File,
 }
 
 impl Run {
-    /// Starts the suite, which gives up after so many seconds.
+    /// Starts the suite with this `--timeout`, in seconds.
     fn start(seconds: &str) -> Self {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let size = fcntl_setpipe_size(&writer, 4096).unwrap();

@@ -27,7 +27,8 @@ impl Attached {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // It waits for each line to be taken: what nobody reads must fill the pipe here.
+        // The channel has no room, so the thread reads no further than the test. The test needs a
+        // full pipe.
         let (sender, lines) = sync_channel(0);
         let output = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {

@@ -60,8 +60,8 @@ fn bridge(class: &'static str, device: Box<dyn paravane_vbus::Device>) -> Bridge
     Bridge::new("bus", vec![Model::Plain(class, device)]).unwrap()
 }
 
-/// Makes a frame of so many bytes a TCP segment over IPv4 or IPv6 that is to be cut, and says
-/// by which flags.
+/// Turns the first `length` bytes of a frame into a TCP segment over IPv4 or IPv6 that must be cut.
+/// Returns the segment and its flags.
 fn long(frame: &[u8], length: usize, six: bool) -> (Vec<u8>, u32) {
     let mut frame = frame[..length].to_vec();
     let size_of = |from: usize| u16::try_from(length - from).unwrap().to_be_bytes();
