@@ -40,6 +40,26 @@ const char *copy(const char *name)
 	return path;
 }
 
+static int end_of(pid_t child)
+{
+	int status = 0;
+
+	CHECK(waitpid(child, &status, 0) == child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Ends a process that has not ended by itself. */
+static void end(pid_t child)
+{
+	int code;
+
+	kill(child, SIGKILL);
+	code = end_of(child);
+	if (code != 128 + SIGKILL)
+		printf("# a process had ended with %d\n", code);
+	CHECK(code == 128 + SIGKILL);
+}
+
 static pid_t start(const char *path, const char *what, const char *argument)
 {
 	pid_t child = fork();
@@ -50,14 +70,6 @@ static pid_t start(const char *path, const char *what, const char *argument)
 		_exit(126);
 	}
 	return child;
-}
-
-static int end_of(pid_t child)
-{
-	int status = 0;
-
-	CHECK(waitpid(child, &status, 0) == child);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 int once(const char *path, const char *what, const char *argument)
@@ -159,14 +171,12 @@ static void debugger(void)
 		CHECK(!ptrace(PTRACE_DETACH, child, 0, 0));
 		usleep(2000);
 		CHECK(!waitpid(child, &status, WNOHANG));
-		kill(child, SIGKILL);
-		CHECK(end_of(child) == 128 + SIGKILL);
+		end(child);
 	}
 	/* Other processes keep their text. */
 	child = looping(path);
 	CHECK(differences(child, path) > 0);
-	kill(child, SIGKILL);
-	end_of(child);
+	end(child);
 }
 
 /* Without the page that holds the call stubs. */
@@ -311,8 +321,7 @@ static void under_fire(void)
 	}
 	for (i = 0; i < 3; i++) {
 		CHECK(!waitpid(loops[i], &status, WNOHANG));
-		kill(loops[i], SIGKILL);
-		CHECK(end_of(loops[i]) == 128 + SIGKILL);
+		end(loops[i]);
 	}
 }
 
@@ -359,8 +368,7 @@ static void breakpoint_by_file(void)
 	CHECK(hits > 0);
 	put("/sys/kernel/tracing/events/sites/one/enable", "0\n");
 	put(events, "-:sites/one\n");
-	kill(child, SIGKILL);
-	CHECK(end_of(child) == 128 + SIGKILL);
+	end(child);
 	munmap(image.bytes, image.size);
 }
 
