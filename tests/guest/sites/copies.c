@@ -216,8 +216,9 @@ static int as_writable(const char *path)
 		return 3;
 	page[0] = page[0];
 	/*
-	 * Without system calls: after a few traps, this process's own copies are replaced again. Jumps
-	 * in padding stay: a busy host decides whether cpuid instructions, which have such, are learnt.
+	 * Without system calls: after a few traps, this process's own copies are replaced again.
+	 * Jumps in padding stay. Instructions of cpuid have such jumps, if they were learnt, and
+	 * that depends on how busy the host is.
 	 */
 	if (different(image.text, &image))
 		return 4;

@@ -33,7 +33,8 @@ pub const TELL_MEMORY: &str = r#"
         awk '/^Slab|^KernelStack|^PageTables|^Percpu/ { sum += $2; line = line " " $1 $2 }
             END { printf "%d%s", sum, line }' /proc/meminfo
         set -- /proc/[0-9]*; printf ' processes:%d' $#
-        awk '/^TCP:/ { printf " tcp:%d tcp-orphans:%d tcp-time-wait:%d", $3, $5, $7 }' /proc/net/sockstat
+        awk '/^TCP:/ { printf " tcp:%d tcp-orphans:%d tcp-time-wait:%d", $3, $5, $7 }' \
+            /proc/net/sockstat
         awk 'NR > 2 { printf " %s:%d", $1, $2 * $4 / 1024 }' /proc/slabinfo
         echo
     }

@@ -9,8 +9,17 @@ use paravane_vbus::{Error, Kind, Name};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, fcntl_setfl, flock, fstat, open};
 use rustix::io::Errno;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The files that this process has open as disks, by the numbers of their file system and inode.
+static OPEN: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+fn lock_open() -> MutexGuard<'static, Vec<(u64, u64)>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// An open file, locked as machines lock theirs.
 #[derive(Debug)]
@@ -25,11 +34,32 @@ pub struct Image {
     /// A flush has failed: see [`Image::settles`].
     lost: AtomicBool,
     path: PathBuf,
+    /// Its element of [`OPEN`].
+    place: (u64, u64),
     thread: Mail,
+}
+
+/// Whether a disk of this process has this file of the folder.
+pub fn is_open(folder: &Path, name: &Name) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = open(folder.join(name.as_str()), flags, Mode::empty());
+    let found = file.and_then(place_of);
+    found.is_ok_and(|place| lock_open().contains(&place))
+}
+
+/// The numbers of a file's file system and inode.
+fn place_of(file: impl AsFd) -> Result<(u64, u64), Errno> {
+    let found = fstat(file)?;
+    Ok((found.st_dev, found.st_ino))
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
+        let mut open = lock_open();
+        if let Some(at) = open.iter().position(|place| *place == self.place) {
+            open.swap_remove(at);
+        }
+        drop(open);
         if self.in_ring.load(Ordering::Acquire) {
             // The ring keeps the file open a little longer, and the lock belongs to the open file.
             // An error leaves it locked as long.
@@ -53,8 +83,8 @@ impl Image {
         } else {
             (OFlags::RDWR, FlockOperation::NonBlockingLockExclusive)
         };
-        let place = path.display().to_string();
-        let host = |error: Errno| Error::new(Kind::Host, format!("{place}: {error}"));
+        let shown = path.display().to_string();
+        let host = |error: Errno| Error::new(Kind::Host, format!("{shown}: {error}"));
         // A FIFO must not block, and a link may lead elsewhere.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
@@ -62,11 +92,13 @@ impl Image {
             // The file system has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
             Err(Errno::WOULDBLOCK) => {
-                let text = format!("{place}: another disk or program uses it");
+                let text = format!("{shown}: another disk or program uses it");
                 return Err(Error::new(Kind::Busy, text));
             }
             Err(error) => return Err(host(error)),
         }
+        let place = place_of(&file).map_err(host)?;
+        lock_open().push(place);
         let image = Image {
             file: file.into(),
             id: LAST.fetch_add(1, Ordering::Relaxed),
@@ -74,6 +106,7 @@ impl Image {
             always_waits: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             path,
+            place,
             thread: thread.clone(),
         };
         image.sectors()?;

@@ -22,7 +22,7 @@ mod worker_tests;
 pub use pool::Pool;
 
 use engine::Engine;
-use file::Image;
+use file::{Image, is_open};
 use paravane_vbus::devices::block::{self, Geometry, Wanted};
 use paravane_vbus::{
     Attribute, Broken, Class, ConnectionId, Device, Endpoint, Error, Kind, Name, QueueKind, Round,
@@ -146,7 +146,9 @@ impl Disk {
             let thread = self.pool.mail();
             let open = |name: &Name| Image::open(&self.folder, name, read_only, thread);
             let image = file.as_ref().map(open).transpose();
-            if matches!(&image, Err(error) if error.kind() == Kind::Busy) {
+            let locked = matches!(&image, Err(error) if error.kind() == Kind::Busy);
+            let ours = |name: &Name| is_open(&self.folder, name);
+            if locked && !file.as_ref().is_some_and(ours) {
                 self.pool.predecessor().meet();
             }
             self.image = image?.map(Arc::new);

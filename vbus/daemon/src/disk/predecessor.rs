@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// For how long after the start a locked file may be that of the vbusd before. The host's kernel
-/// ends a ring on a thread of its own, in several steps. That took two processors 24 to 164 ms with
-/// seven programs to run, and up to 332 ms with thirty. A client waits longer for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// ends a ring on a thread of its own, in several steps, and waits for RCU between them. That took
+/// two processors 24 to 164 ms with seven programs to run, and up to 332 ms with thirty. Where the
+/// host's own threads got no processor for 10 s, it took up to 21 s. A client waits longer for an
+/// answer (60 s). A file that a disk of this vbusd has is not waited for.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// A host that is itself a virtual machine can stand still for half a minute. The time is over then
 /// before its kernel has done anything, so for this long some attempts are made all the same.
 const LONGER: Duration = Duration::from_secs(120);
