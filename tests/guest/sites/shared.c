@@ -48,6 +48,16 @@ static int end_of(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* A process must not have ended by itself. */
+static void runs(pid_t child, const char *when)
+{
+	int status = 0, ended = waitpid(child, &status, WNOHANG);
+
+	if (ended)
+		printf("# %s: a process has ended, %#x\n", when, status);
+	CHECK(!ended);
+}
+
 /* Ends a process that has not ended by itself. */
 static void end(pid_t child)
 {
@@ -170,7 +180,7 @@ static void debugger(void)
 		CHECK(differences(child, path) == 0 || !i);
 		CHECK(!ptrace(PTRACE_DETACH, child, 0, 0));
 		usleep(2000);
-		CHECK(!waitpid(child, &status, WNOHANG));
+		runs(child, "detached");
 		end(child);
 	}
 	/* Other processes keep their text. */
@@ -320,7 +330,7 @@ static void under_fire(void)
 			CHECK(end_of(other[i]) == 0);
 	}
 	for (i = 0; i < 3; i++) {
-		CHECK(!waitpid(loops[i], &status, WNOHANG));
+		runs(loops[i], "after the rounds");
 		end(loops[i]);
 	}
 }
@@ -359,6 +369,7 @@ static void breakpoint_by_file(void)
 	CHECK(put(events, "p:sites/one %s:%#zx\n", path, offset) > 0);
 	CHECK(put("/sys/kernel/tracing/events/sites/one/enable", "1\n") > 0);
 	usleep(100000);
+	runs(child, "with a breakpoint");
 	does(path, "nothing", "");
 	file = fopen("/sys/kernel/tracing/uprobe_profile", "r");
 	while (file && fscanf(file, "%63s %63s %ld", word, word, &hits) == 3)
@@ -367,6 +378,7 @@ static void breakpoint_by_file(void)
 		fclose(file);
 	CHECK(hits > 0);
 	put("/sys/kernel/tracing/events/sites/one/enable", "0\n");
+	runs(child, "without it");
 	put(events, "-:sites/one\n");
 	end(child);
 	munmap(image.bytes, image.size);
