@@ -4,15 +4,18 @@
 
 mod common;
 
-use common::{Daemon, PATIENCE, Process, c_example, create_bus, create_device, link, name, spawn};
+use common::{
+    Daemon, PATIENCE, Process, c_example, compiled_test, create_bus, create_device, link, name,
+    spawn, unlink,
+};
 use paravane_vbus_client::bus::{Access, Kind};
 use paravane_vbus_client::protocol::{Reply, Request, Shared, encode};
 use paravane_vbus_client::{Client, Control, Error};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn refused(result: Result<Reply, Error>) -> Kind {
     match result {
@@ -283,7 +286,10 @@ fn clients_that_never_read_end_alone() {
 #[test]
 fn another_user_needs_permission() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("only root can become another user: not tested");
+        eprintln!(
+            "NOT TESTED: that user, group and supplementary group decide who joins a bus. Only \
+             root can become another user."
+        );
         return;
     }
     let daemon = Daemon::with("echo");
@@ -292,37 +298,47 @@ fn another_user_needs_permission() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(path, mode).unwrap();
     }
-    let run = || {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(&program);
+    // With this group besides its own.
+    let run = |group: Option<u32>| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534"]);
+        match group {
+            Some(group) => command.args(["--groups", &group.to_string()]),
+            None => command.arg("--clear-groups"),
+        };
+        command.args(["timeout", "60"]).arg(&program);
         command.arg(daemon.socket()).args(["lan", "dev", "10"]);
-        command.uid(65_534).gid(65_534).output().unwrap()
-    };
-    let denied = run();
-    let text = String::from_utf8(denied.stderr).unwrap();
-    assert!(
-        text.contains("may not join bus lan") && text.lines().count() == 1,
-        "{text}"
-    );
-    for access in [
-        Access {
-            uids: [65_534].into(),
-            gids: [].into(),
-        },
-        Access {
-            uids: [].into(),
-            gids: [65_534].into(),
-        },
-    ] {
-        let bus = name("lan");
-        daemon
-            .control()
-            .ask(&Request::SetAccess { bus, access })
-            .unwrap();
-        let output = run();
+        let output = command.output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{text}");
+        (output.status.success(), text)
+    };
+    let denied = |group| {
+        let (joined, text) = run(group);
+        let says = text.contains("may not join bus lan") && text.lines().count() == 1;
+        assert!(!joined && says, "{text}");
+    };
+    let allow = |uids: &[u32], gids: &[u32]| {
+        let access = Access {
+            uids: uids.iter().copied().collect(),
+            gids: gids.iter().copied().collect(),
+        };
+        let bus = name("lan");
+        let request = Request::SetAccess { bus, access };
+        daemon.control().ask(&request).unwrap();
+    };
+    denied(None);
+    for (uids, gids, group) in [
+        (&[65_534][..], &[][..], None),
+        (&[], &[65_534], None),
+        (&[], &[70_001], Some(70_001)),
+    ] {
+        allow(uids, gids);
+        let (joined, text) = run(group);
+        assert!(joined, "{uids:?} {gids:?}: {text}");
     }
+    // The supplementary group alone has let it in.
+    denied(None);
+    denied(Some(70_002));
 }
 
 /// The C example returns all packets, also when vbusd is killed meanwhile.
@@ -344,6 +360,34 @@ fn a_client_in_c_works() {
         daemon.child = spawn(daemon.folder.path());
     }
     assert!(child.end(5 * PATIENCE).success());
+}
+
+/// Short paths, a poll of its own, calls, and events: with their numbers and names.
+#[test]
+fn a_client_in_c_has_a_loop_of_its_own() {
+    let daemon = Daemon::with("echo");
+    let mut control = daemon.control();
+    create_device(&mut control, "switch", "venet-switch");
+    link(&mut control, "lan", "switch");
+    let (_folder, program) = compiled_test("loop");
+    // A client that hangs is ended, and then it prints no more lines.
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(program).arg(daemon.socket());
+    let mut child = Process(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut line = move || lines.next().map(Result::unwrap);
+    assert_eq!(line().as_deref(), Some("ready"));
+    create_device(&mut control, "second", "null");
+    for number in [3, 4] {
+        link(&mut control, "lan", "second");
+        assert_eq!(line(), Some(format!("1 {number} second null")));
+        unlink(&mut control, "lan", "second");
+        assert_eq!(line(), Some(format!("2 {number}  ")));
+    }
+    unlink(&mut control, "lan", "dev");
+    let rest: Vec<String> = std::iter::from_fn(line).collect();
+    assert_eq!(rest.last().map(String::as_str), Some("lost"), "{rest:?}");
+    assert!(child.end(PATIENCE).success());
 }
 
 #[test]
