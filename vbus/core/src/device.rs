@@ -128,15 +128,6 @@ pub trait Device: Send {
         let _ = time;
     }
 
-    /// Whether it can be linked to a bus besides `links` others.
-    ///
-    /// # Errors
-    /// It can not.
-    fn may_link(&self, links: usize) -> Result<(), Error> {
-        let _ = links;
-        Ok(())
-    }
-
     /// The queues that a client shares.
     fn queues(&self) -> &'static [QueueKind];
 
