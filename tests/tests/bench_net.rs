@@ -47,16 +47,24 @@ fn bench(words: &[&str]) -> [Vec<Value>; 3] {
     full_bench(&[&["--quick"], words].concat())
 }
 
-/// The rows, the comparisons and the bars.
+/// The rows, the comparisons and the bars. None is missed.
 fn full_bench(words: &[&str]) -> [Vec<Value>; 3] {
+    let (code, found) = measured(words);
+    assert_eq!(code, 0, "{:?}", found[2]);
+    found
+}
+
+/// The exit code, which says whether a bar is missed; the rows, the comparisons and the bars.
+fn measured(words: &[&str]) -> (i32, [Vec<Value>; 3]) {
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
     let mut all = vec!["bench", "net", "--json", "--kernel"];
     all.push(kernel.to_str().unwrap());
     all.extend(words);
     let run = program::run(all);
-    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(matches!(run.code, 0 | 1), "{}", run.stderr);
     let result: Value = serde_json::from_str(&run.stdout).unwrap();
-    ["rows", "comparisons", "promises"].map(|list| result[list].as_array().unwrap().clone())
+    let list = |list| result[list].as_array().unwrap().clone();
+    (run.code, ["rows", "comparisons", "promises"].map(list))
 }
 
 #[test]
@@ -161,6 +169,32 @@ fn a_link_of_a_gigabit_is_as_fast_as_the_host_s() {
         println!("{path}: {ratio} {interval}");
         assert!(ratio.as_f64().unwrap() >= LEAST, "{}", row(path));
     }
+}
+
+/// Cards of the bus meet their bars. A host whose own round trip is short starts its idle
+/// processors within some microseconds. There, the bar beside the host is not promised
+/// (SPECIFICATION.md).
+#[test]
+#[ignore = "it measures for minutes, and wants the program as it is shipped"]
+fn cards_meet_their_bars() {
+    const SHORT_US: f64 = 30.0;
+    if !possible() {
+        return;
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("NOT TESTED: the program is not optimized.");
+        return;
+    }
+    let (_, [rows, _, bars]) = measured(&["--rounds", "9"]);
+    let host = rows.iter().find(|row| row["path"] == "host").unwrap();
+    let fast = host["rtt_us"].as_f64().unwrap() < SHORT_US;
+    let missed = |bar: &&Value| {
+        println!("{bar}");
+        let promised = !(fast && bar["with"] == "host");
+        bar["verdict"] != "met" && promised
+    };
+    let missed: Vec<_> = bars.iter().filter(missed).collect();
+    assert!(bars.len() >= 12 && missed.is_empty(), "{missed:?}");
 }
 
 #[test]
