@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A layer that was built for one test. Its folder is removed with the value.
@@ -122,14 +123,24 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
+/// A run of one test without a fault ends within so many seconds, unless the host is very busy.
+const LIMIT: u64 = 60;
+/// A run with a fault hangs when it takes so many times as long as that without, and at least
+/// [`LEAST`].
+const LONGER: u32 = 4;
+const LEAST: Duration = Duration::from_secs(10);
+
 /// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
-/// of the list, where it must fail.
+/// of the list, where it must fail or hang. `run` passes the words that it gets to the suite: they
+/// include `--timeout`.
 ///
 /// # Panics
 /// When it does not so.
 #[allow(clippy::unwrap_used)] // A failed setup fails the test.
 pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> Run) {
-    let sound = run(&["--filter", test]);
+    let begun = Instant::now();
+    let sound = run(&["--filter", test, "--timeout", &LIMIT.to_string()]);
+    let limit = (begun.elapsed() * LONGER).max(LEAST).as_secs().to_string();
     assert_eq!(sound.code, 0, "{sound:?}");
     assert_eq!(sound.tap_result(test), Some(true), "{sound:?}");
     // Others whose names begin as this one's may be skipped.
@@ -140,7 +151,8 @@ pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> 
     for fault in faults {
         let layer = Planted::build(&fault).unwrap();
         let rom = layer.rom();
-        let faulty = run(&["--filter", test, "--rom", rom.to_str().unwrap()]);
+        let rom = rom.to_str().unwrap();
+        let faulty = run(&["--filter", test, "--timeout", &limit, "--rom", rom]);
         assert_ne!(faulty.tap_result(test), Some(true), "{fault}: {faulty:?}");
     }
 }

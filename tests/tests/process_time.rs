@@ -13,14 +13,52 @@ use paravane_tests::planted::with_and_without_faults;
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::tree;
 use std::fs;
+use std::num::NonZero;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
+use std::thread;
 
-/// One machine at a time: they measure time.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Held for writing by a test that has all processors of the host, for reading by one that has one
+/// of them: these measure time, and two of the latter do not disturb each other.
+static HOST: RwLock<()> = RwLock::new(());
+/// One for each processor.
+static PROCESSORS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
 
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    HOST.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A processor that no other test has.
+struct Processor {
+    _cpu: OneCpu,
+    _own: MutexGuard<'static, ()>,
+    _host: RwLockReadGuard<'static, ()>,
+}
+
+impl Processor {
+    /// Limits this thread, and what it starts, to it.
+    fn take() -> Self {
+        let host = HOST.read().unwrap_or_else(PoisonError::into_inner);
+        let count = thread::available_parallelism().map_or(1, NonZero::get);
+        let all = &PROCESSORS[..count.min(PROCESSORS.len())];
+        let free = all.iter().enumerate().find_map(|(number, own)| {
+            let own = match own.try_lock() {
+                Ok(own) => own,
+                Err(TryLockError::Poisoned(own)) => own.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            Some((number, own))
+        });
+        let (number, own) =
+            free.unwrap_or_else(|| (0, all[0].lock().unwrap_or_else(PoisonError::into_inner)));
+        Processor {
+            _cpu: OneCpu::take_nth(number),
+            _own: own,
+            _host: host,
+        }
+    }
 }
 
 fn run(words: &[&str]) -> Run {
@@ -85,8 +123,7 @@ fn a_clock_page_is_right_without_calls() {
 /// The stolen time that all vCPUs see is that which the vCPU itself reads.
 #[test]
 fn stolen_time_is_seen_by_all() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     with_and_without_faults("time_steal", "lock.run_state.stolen", |words| {
         let _others = Busy::start(2);
         run(&[words, &["--append", "steal"]].concat())
@@ -96,8 +133,7 @@ fn stolen_time_is_seen_by_all() {
 /// The record of a vCPU that makes no call is brought up to date by its alarms.
 #[test]
 fn stolen_time_of_a_vcpu_that_makes_no_call_is_seen() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let test = "lock.run_state.stolen_of_another";
     with_and_without_faults("time_steal_of_another", test, |words| {
         let _others = Busy::start(1);
@@ -136,8 +172,7 @@ fn two_vcpus_that_lost_their_processors_are_preempted() {
 /// Of two vCPUs that share a processor, one that yields passes it to the other one.
 #[test]
 fn a_yield_passes_the_processor() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     with_and_without_faults("time_yield", "lock.yield.shared_processor", |words| {
         run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
     });
@@ -146,8 +181,7 @@ fn a_yield_passes_the_processor() {
 /// With a third vCPU on that processor, a yield is still for the one that it names.
 #[test]
 fn a_yield_is_for_the_vcpu_that_it_names() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     with_and_without_faults("time_yield_named", "lock.yield.third_runs", |words| {
         run(&[words, &["--cpus", "3", "--append", "shared"]].concat())
     });
@@ -157,11 +191,9 @@ fn a_yield_is_for_the_vcpu_that_it_names() {
 /// ticket. A kick that goes elsewhere leaves the machine asleep.
 #[test]
 fn waiters_for_a_ticket_are_kicked() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     with_and_without_faults("time_ticket", "lock.kick.ticket_slow_path", |words| {
-        let host = ["--cpus", "4", "--append", "shared", "--timeout", "60"];
-        run(&[words, &host].concat())
+        run(&[words, &["--cpus", "4", "--append", "shared"]].concat())
     });
 }
 
@@ -169,8 +201,7 @@ fn waiters_for_a_ticket_are_kicked() {
 /// all.
 #[test]
 fn waiting_for_a_processor_is_stolen_time() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let _others = Busy::start(2);
     let run = run(&[
         "--filter",
@@ -189,8 +220,7 @@ fn waiting_for_a_processor_is_stolen_time() {
 /// An alarm on available time waits while other processes have the processor.
 #[test]
 fn an_alarm_on_available_time_waits_for_it() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let _others = Busy::start(2);
     let test = "time.set_alarm.available_is_not_real";
     with_and_without_faults("time_available", test, |words| {
@@ -201,8 +231,7 @@ fn an_alarm_on_available_time_waits_for_it() {
 /// What a halted vCPU waits for its processor is stolen time as soon as it runs.
 #[test]
 fn a_wait_after_a_halt_is_stolen_at_once() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let _others = Busy::start(2);
     let test = "time.read.wait_is_stolen_at_once";
     with_and_without_faults("time_wait", test, |words| {
@@ -217,8 +246,7 @@ fn a_wait_after_a_halt_is_stolen_at_once() {
 /// Of two vCPUs that share a processor, the one that runs knows that the other one does not.
 #[test]
 fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let test = "lock.preempted.shared_processor";
     with_and_without_faults("time_preempted", test, |words| {
         run(&[words, &["--cpus", "2", "--append", "shared"]].concat())
@@ -271,16 +299,14 @@ fn run_starving(words: &[&str]) -> Run {
 /// A flush of a space that another vCPU has loaded does not wait until that one gets a processor.
 #[test]
 fn a_flush_does_not_wait_for_a_vcpu_without_a_processor() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     with_and_without_faults("time_flush", "mmu.flush_space.starved", run_starving);
 }
 
 /// Nor does a flush of the kernel's range, which all vCPUs have loaded.
 #[test]
 fn a_flush_of_the_kernel_does_not_wait_for_a_vcpu_without_a_processor() {
-    let _alone = alone();
-    let _one = OneCpu::take();
+    let _one = Processor::take();
     let test = "mmu.flush_kernel_everywhere.starved";
     with_and_without_faults("time_flush_kernel", test, run_starving);
 }
