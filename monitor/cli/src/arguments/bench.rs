@@ -113,6 +113,14 @@ pub struct BenchNet {
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
 
+    /// Measure virtio-net of another build of this program, too: the path `virtio-net-older`
+    #[arg(long, value_name = "FILE")]
+    pub older: Option<PathBuf>,
+
+    /// The kernel of that build: ELF file with its relocations [default: the same kernel]
+    #[arg(long, value_name = "FILE", requires = "older")]
+    pub older_kernel: Option<PathBuf>,
+
     /// The part of the command in its own namespaces
     #[arg(long, hide = true)]
     pub inside: bool,

@@ -56,11 +56,21 @@ pub struct Terms<'a> {
     pub hosts: &'a Hosts,
     pub bus: Option<&'a Daemon>,
     pub kernel: &'a std::path::Path,
+    /// Another build of this program, and its kernel.
+    pub older: Option<(&'a std::path::Path, &'a std::path::Path)>,
     /// The folder with the measuring program.
     pub folder: &'a std::path::Path,
     pub cpus: u32,
     pub mtu: u32,
     pub signals: &'a Signals,
+}
+
+/// What differs between the machines of a measurement.
+struct Guest<'a> {
+    kernel: &'a std::path::Path,
+    net: &'a str,
+    /// That it gives itself; `None` where the network gives one.
+    address: Option<&'a str>,
 }
 
 impl Terms<'_> {
@@ -71,13 +81,12 @@ impl Terms<'_> {
             Server::GuestOnBus => {
                 let script = format!("{PLACE}/net serve {}", path.port());
                 let mut command = Command::new(self.program()?);
-                self.machine(
-                    &mut command,
-                    BUS_NET,
-                    Some(BUS_SERVER),
-                    &script,
-                    SERVER_TIMEOUT,
-                );
+                let guest = Guest {
+                    kernel: self.kernel,
+                    net: BUS_NET,
+                    address: Some(BUS_SERVER),
+                };
+                self.machine(&mut command, &guest, &script, SERVER_TIMEOUT);
                 start(command).map(Some)
             }
         }
@@ -102,12 +111,22 @@ impl Terms<'_> {
                 command.args(words.split(' '));
             }
             Some((net, address)) => {
+                let own = self.program()?;
+                let (program, kernel) = match path.client {
+                    Client::Older(_) => self.older.context("no other build")?,
+                    _ => (own.as_path(), self.kernel),
+                };
                 command = match path.client {
-                    Client::Guest(_) => self.hosts.on_client(self.program()?),
-                    _ => Command::new(self.program()?),
+                    Client::Guest(_) | Client::Older(_) => self.hosts.on_client(program),
+                    _ => Command::new(program),
                 };
                 let script = format!("{PLACE}/net {words}");
-                self.machine(&mut command, net, address, &script, TIMEOUT);
+                let guest = Guest {
+                    kernel,
+                    net,
+                    address,
+                };
+                self.machine(&mut command, &guest, &script, TIMEOUT);
             }
         }
         let mut reader = Reader::default();
@@ -124,30 +143,23 @@ impl Terms<'_> {
     }
 
     /// Adds the arguments of a machine that runs a script of the measuring program.
-    fn machine(
-        &self,
-        command: &mut Command,
-        net: &str,
-        address: Option<&str>,
-        script: &str,
-        timeout: &str,
-    ) {
+    fn machine(&self, command: &mut Command, guest: &Guest<'_>, script: &str, timeout: &str) {
         if let Some(bus) = self.bus {
             command.env("XDG_STATE_HOME", bus.state());
         }
         let mtu = self.mtu;
         let mut all = format!("ip link set eth0 mtu {mtu} || exit 9; ");
-        if let Some(address) = address {
+        if let Some(address) = guest.address {
             all += &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up || exit 9; ");
         }
         all += "exec ";
         all += script;
         let volume = format!("{}:{PLACE}:ro", self.folder.display());
-        command.args(["run", "--net", net, "--timeout", timeout]);
+        command.args(["run", "--net", guest.net, "--timeout", timeout]);
         // What is measured is the same on every host.
         command.env("PARAVANE_HYPERVISOR", "process");
         command.args(["--cpus", &self.cpus.to_string()]);
-        command.arg("--kernel").arg(self.kernel);
+        command.arg("--kernel").arg(guest.kernel);
         command.args(["--volume", &volume, "--", "sh", "-c", &all]);
     }
 }

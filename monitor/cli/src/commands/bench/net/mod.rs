@@ -21,7 +21,7 @@ use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::stderr;
-use paths::{APART, BASE, PATHS, Path, Server};
+use paths::{APART, BASE, OLDER, PATHS, Path, Server};
 use report::{Report, Row};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -45,7 +45,10 @@ pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
 /// Starts this command again in namespaces of its own, in which it may make interfaces. All of its
 /// processes end with them.
 fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
-    selected(&args.path, Apart::find().is_some())?;
+    selected(args, Apart::find().is_some())?;
+    for file in args.older.iter().chain(&args.older_kernel) {
+        fs::metadata(file).with_context(|| format!("--older: {}", file.display()))?;
+    }
     if let Some(file) = &args.plot {
         plot::check_file(file)?;
     }
@@ -100,7 +103,8 @@ fn namespaces() -> Command {
 
 /// The paths that the user wants; all if none is named. `apart`: there are processors for programs
 /// that have one each.
-fn selected(names: &[String], apart: bool) -> anyhow::Result<Vec<&'static Path>> {
+fn selected(args: &BenchNet, apart: bool) -> anyhow::Result<Vec<&'static Path>> {
+    let names = &args.path;
     for name in names {
         if !PATHS.iter().any(|path| path.name == name) {
             let known: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
@@ -110,10 +114,14 @@ fn selected(names: &[String], apart: bool) -> anyhow::Result<Vec<&'static Path>>
     if !apart && names.iter().any(|name| name == APART) {
         bail!("--path {APART}: client and server need a processor each, and there is one");
     }
+    if args.older.is_none() && names.iter().any(|name| name == OLDER) {
+        bail!("--path {OLDER}: --older names the other build");
+    }
     // The comparisons are always measured, where that is possible.
     let wanted = |path: &&Path| match path.name {
         APART => apart,
         BASE => true,
+        OLDER => args.older.is_some(),
         name => names.is_empty() || names.iter().any(|n| n == name),
     };
     Ok(PATHS.iter().filter(wanted).collect())
@@ -129,7 +137,9 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     let kernel = args.kernel.clone().context("no kernel")?;
     let folder = program::folder("net", paravane_blobs::NET)?;
     let apart = Apart::find();
-    let paths = selected(&args.path, apart.is_some())?;
+    let paths = selected(args, apart.is_some())?;
+    let older_kernel = args.older_kernel.as_ref().unwrap_or(&kernel);
+    let older = args.older.as_ref();
     let (mut rows, begun) = (Vec::new(), Instant::now());
     for &mtu in &args.mtu {
         let hosts = Hosts::new(mtu, args.rate, folder.path(), apart)?;
@@ -140,6 +150,7 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
             hosts: &hosts,
             bus: bus.as_ref(),
             kernel: &kernel,
+            older: older.map(|program| (program.as_path(), older_kernel.as_path())),
             folder: folder.path(),
             cpus: args.cpus,
             mtu,
@@ -179,24 +190,32 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // Arguments that are wrong fail the test.
+
     use super::*;
+    use crate::arguments::{Bench, Cli, Command};
+    use clap::Parser;
 
     #[test]
     fn the_comparisons_are_measured_where_that_is_possible() {
-        let chosen = |names: &[&str], apart| {
-            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            let paths = selected(&names, apart).ok()?;
+        let chosen = |words: &[&str], apart| {
+            let words = ["paravane", "bench", "net"].iter().chain(words);
+            let Command::Bench(Bench::Net(args)) = Cli::try_parse_from(words).unwrap().command
+            else {
+                unreachable!()
+            };
+            let paths = selected(&args, apart).ok()?;
             Some(paths.iter().map(|path| path.name).collect::<Vec<_>>())
         };
-        let two = Some(vec![BASE, APART, "venet-tap"]);
-        assert_eq!(chosen(&["venet-tap"], true), two);
-        assert_eq!(chosen(&["venet-tap"], false), Some(vec![BASE, "venet-tap"]));
-        assert_eq!(chosen(&[], true).map(|all| all.len()), Some(PATHS.len()));
-        assert_eq!(
-            chosen(&[], false).map(|all| all.len()),
-            Some(PATHS.len() - 1)
-        );
-        assert_eq!(chosen(&[APART], false), None);
-        assert_eq!(chosen(&["pigeon"], true), None);
+        let tap = &["--path", "venet-tap"][..];
+        assert_eq!(chosen(tap, true), Some(vec![BASE, APART, "venet-tap"]));
+        assert_eq!(chosen(tap, false), Some(vec![BASE, "venet-tap"]));
+        let count = |words: &[&str], apart| chosen(words, apart).map(|all| all.len());
+        assert_eq!(count(&["--older", "x"], true), Some(PATHS.len()));
+        assert_eq!(count(&["--older", "x"], false), Some(PATHS.len() - 1));
+        assert_eq!(count(&[], true), Some(PATHS.len() - 1));
+        assert_eq!(chosen(&["--path", APART], false), None);
+        assert_eq!(chosen(&["--path", OLDER], true), None);
+        assert_eq!(chosen(&["--path", "pigeon"], true), None);
     }
 }

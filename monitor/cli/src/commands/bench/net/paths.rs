@@ -12,6 +12,8 @@ pub enum Client {
     Apart,
     /// In a guest whose machine runs on the client's host, with this network.
     Guest(&'static str),
+    /// The same, in a machine of another build of this program.
+    Older(&'static str),
     /// In a guest on the bridge, by this network.
     OnBridge(&'static str),
     /// In a guest on the bus of vbusd.
@@ -47,13 +49,15 @@ const BUS_CLIENT: &str = "10.9.1.2";
 /// for client and server, as two machines have them.
 pub const BASE: &str = "host";
 pub const APART: &str = "host-apart";
+/// The path of another build, which is measured only where one is given.
+pub const OLDER: &str = "virtio-net-older";
 
 /// The paths over a virtual bus, each with that over virtio to the same network.
 pub const SAME_NETWORK: [(&str, &str); 2] =
     [("venet", "virtio-net"), ("venet-tap", "virtio-net-tap")];
 
 /// All paths, the comparison first.
-pub const PATHS: [Path; 7] = [
+pub const PATHS: [Path; 8] = [
     Path {
         name: BASE,
         client: Client::Host,
@@ -67,6 +71,11 @@ pub const PATHS: [Path; 7] = [
     Path {
         name: "virtio-net",
         client: Client::Guest("stack"),
+        server: Server::Host,
+    },
+    Path {
+        name: OLDER,
+        client: Client::Older("stack"),
         server: Server::Host,
     },
     Path {
@@ -113,7 +122,7 @@ impl Path {
     pub fn guest(&self) -> Option<(&'static str, Option<&'static str>)> {
         match self.client {
             Client::Host | Client::Apart => None,
-            Client::Guest(net) => Some((net, None)),
+            Client::Guest(net) | Client::Older(net) => Some((net, None)),
             Client::OnBridge(net) => Some((net, Some(TAP_GUEST))),
             Client::OnBus => Some((BUS_NET, Some(BUS_CLIENT))),
         }
