@@ -139,7 +139,8 @@ const LEAST: Duration = Duration::from_secs(10);
 #[allow(clippy::unwrap_used)] // A failed setup fails the test.
 pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> Run) {
     let begun = Instant::now();
-    let sound = run(&["--filter", test, "--timeout", &LIMIT.to_string()]);
+    let without = |limit: &str| run(&["--filter", test, "--timeout", limit]);
+    let sound = without(&LIMIT.to_string());
     let limit = (begun.elapsed() * LONGER).max(LEAST).as_secs().to_string();
     assert_eq!(sound.code, 0, "{sound:?}");
     assert_eq!(sound.tap_result(test), Some(true), "{sound:?}");
@@ -152,7 +153,12 @@ pub fn with_and_without_faults(list: &str, test: &str, run: impl Fn(&[&str]) -> 
         let layer = Planted::build(&fault).unwrap();
         let rom = layer.rom();
         let rom = rom.to_str().unwrap();
-        let faulty = run(&["--filter", test, "--timeout", &limit, "--rom", rom]);
+        let planted = |limit| run(&["--filter", test, "--timeout", limit, "--rom", rom]);
+        let mut faulty = planted(&limit);
+        // It hangs, or the host is busy: then the run without the fault hangs, too.
+        if faulty.tap_result(test).is_none() && without(&limit).code != 0 {
+            faulty = planted(&LIMIT.to_string());
+        }
         assert_ne!(faulty.tap_result(test), Some(true), "{fault}: {faulty:?}");
     }
 }
