@@ -73,6 +73,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         stderr::say(&format!("paravane: {line}\n"));
     }
     sides::check_host()?;
+    root_of_user(args)?;
     if args.kernel.is_none() {
         // Not in the first machine's time.
         kernel::locate_or_build()?;
@@ -162,6 +163,22 @@ fn prepare<'a>(
     Ok((roots, input.transpose()?))
 }
 
+/// The folder that `--root` names, if it is one.
+fn root_of_user(args: &BenchApps) -> anyhow::Result<Option<PathBuf>> {
+    let Some(folder) = &args.root else {
+        return Ok(None);
+    };
+    let complain = || format!("--root {}", folder.display());
+    let folder = fs::canonicalize(folder).with_context(complain)?;
+    for needed in ["bin/bash", "dev", "proc", "sys", "tmp", "run", "srv", "mnt"] {
+        // What it is a link to is seen from the root.
+        if folder.join(needed).symlink_metadata().is_err() {
+            bail!("--root {}: it has no /{needed}", folder.display());
+        }
+    }
+    Ok(Some(folder))
+}
+
 fn find_root(
     cache: &Path,
     apps: &[App],
@@ -169,15 +186,7 @@ fn find_root(
     args: &BenchApps,
     signals: &Signals,
 ) -> anyhow::Result<Root> {
-    if let Some(folder) = &args.root {
-        let complain = || format!("--root {}", folder.display());
-        let folder = fs::canonicalize(folder).with_context(complain)?;
-        for needed in ["bin/bash", "dev", "proc", "sys", "tmp", "run", "srv", "mnt"] {
-            // What it is a link to is seen from the root.
-            if folder.join(needed).symlink_metadata().is_err() {
-                bail!("--root {}: it has no /{needed}", folder.display());
-            }
-        }
+    if let Some(folder) = root_of_user(args)? {
         return Ok(Root {
             guest: folder.clone(),
             folder,

@@ -42,6 +42,8 @@ const TAIL: usize = 4096;
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let rows = turns::select(&ROWS, &args.row)?;
+    // Before a kernel is built, which takes long.
+    let page = Page::chosen(&args.output, MARKER)?;
     let file = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
@@ -49,7 +51,6 @@ pub fn run(args: &BenchMicro) -> anyhow::Result<Outcome> {
     let name = file.display().to_string();
     let kernel = fs::read(&file).with_context(|| name.clone())?;
     let shell = read_static(&args.shell);
-    let page = Page::chosen(&args.output, MARKER)?;
     let signals = Signals::install().context("cannot handle signals")?;
     let host = host_folder(shell.as_deref().ok())?;
     let compiler = if rows.iter().any(|row| row.needs == Needs::Compiler) {

@@ -52,10 +52,7 @@ fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
     if let Some(file) = &args.plot {
         plot::check_file(file)?;
     }
-    let kernel = match &args.kernel {
-        Some(file) => file.clone(),
-        None => kernel::locate_or_build()?.vmlinux,
-    };
+    // Before a kernel is built, which takes long.
     let mut unshare = namespaces();
     let trial = unshare.args(["--", "true"]).stderr(Stdio::piped()).output();
     let trial = trial.context("cannot run setpriv and unshare (Debian: package util-linux)")?;
@@ -65,6 +62,10 @@ fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
             String::from_utf8_lossy(&trial.stderr).trim()
         );
     }
+    let kernel = match &args.kernel {
+        Some(file) => file.clone(),
+        None => kernel::locate_or_build()?.vmlinux,
+    };
     let signals = Signals::install().context("cannot handle signals")?;
     let mut command = namespaces();
     let program = std::env::current_exe().context("cannot find this program's file")?;

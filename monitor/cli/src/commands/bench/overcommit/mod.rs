@@ -67,20 +67,22 @@ pub struct Bench<'a> {
 /// Measures, and prints the tables.
 pub fn run(args: &BenchOvercommit) -> anyhow::Result<Outcome> {
     let plan = Plan::new(args)?;
+    // Before a kernel is built, which takes long.
+    if let Some(file) = &args.plot {
+        check_file(file)?;
+    }
+    let root = fs::canonicalize(&args.root);
+    let root = root.with_context(|| format!("--root {}", args.root.display()))?;
     let kernel = match &args.kernel {
         Some(file) => file.clone(),
         None => kernel::locate_or_build()?.vmlinux,
     };
-    if let Some(file) = &args.plot {
-        check_file(file)?;
-    }
     let signals = Signals::install().context("cannot handle signals")?;
     let bench = Bench {
         args,
         vcpus: plan.vcpus,
         kernel,
-        root: fs::canonicalize(&args.root)
-            .with_context(|| format!("--root {}", args.root.display()))?,
+        root,
         tools: machines::tools()?,
         terms: Terms {
             signals: &signals,
