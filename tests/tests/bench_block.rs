@@ -71,13 +71,22 @@ fn measures(options: &[&str], paths: &[&str], compared: usize) {
     assert_eq!(picture.matches("vblk, ").count(), 4, "{picture}");
 }
 
+/// With an empty cache, every benchmark refuses at once: it builds Linux only after that.
 #[test]
 fn a_place_that_is_none_is_refused_in_a_line() {
-    for words in [["--folder", "/nonexistent"], ["--plot", "/nonexistent/p"]] {
+    for words in [
+        "block --quick --folder /nonexistent",
+        "block --quick --plot /nonexistent/p",
+        "net --plot /nonexistent/p",
+        "net --older /nonexistent",
+        "overcommit --root /nonexistent",
+        "overcommit --plot /nonexistent/p",
+        "apps bash --root /nonexistent",
+        "micro --write /nonexistent",
+    ] {
         let mut command = program::command();
-        // With an empty cache: Linux is not built before that.
         let cache = tempfile::tempdir().unwrap();
-        command.args(["bench", "block", "--quick"]).args(words);
+        command.arg("bench").args(words.split(' '));
         let run = program::finish(command.env("XDG_CACHE_HOME", cache.path()));
         assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
         assert!(run.stderr.contains("/nonexistent"), "{run:?}");
