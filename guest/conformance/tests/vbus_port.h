@@ -8,6 +8,8 @@
 /* Bytes of a frame's header, and of an address. */
 #define FRAME_HEADER	14
 #define FRAME_ADDRESS	6
+/* The largest frame: a queue full of pages. */
+#define FRAME_MAX	(BUS_COUNT * BUS_PACKET)
 
 struct port {
 	struct bus_link link;
@@ -16,13 +18,18 @@ struct port {
 
 extern const u8 everybody[FRAME_ADDRESS];
 
-/* Opens a port, asks for its address, and shares its queues. */
-void port_open(struct bus *bus, struct port *port, u32 interface);
+/* Asks for capabilities of a group. Returns those that hold. */
+u32 port_agree(struct port *port, u32 group, u32 bits);
+/* Opens a port, asks for its address, agrees on `caps` of group 0, and shares its queues. */
+void port_open(struct bus *bus, struct port *port, u32 interface, u32 caps);
 void port_up(struct port *port);
 /* Finds a bus and opens two ports of its device, whose number is returned. */
 u32 ports_open(struct bus *bus, struct port ports[2]);
+/* The same for `count` ports, of which each agrees on capabilities of its own. */
+u32 ports_open_with(struct bus *bus, struct port *ports, const u32 *caps, u32 count);
 /* Closes both ports, and ends on the bus. */
 void ports_close(struct bus *bus, struct port ports[2]);
+void ports_close_all(struct bus *bus, struct port *ports, u32 count);
 
 /*
  * Makes a frame of `length` bytes, at least FRAME_HEADER, which stays valid until the next one is
@@ -33,5 +40,12 @@ u8 *frame_make(const u8 *source, const u8 *to, u32 length, u32 seed);
 void port_send(struct port *from, const u8 *source, const u8 *to, u32 length, u32 seed);
 /* Waits for the next frame, which must be this one. */
 void port_expect(struct port *at, const u8 *source, const u8 *to, u32 length, u32 seed);
+/*
+ * Waits for a frame that may take several buffers. Returns a copy, which stays valid until the next
+ * call. The flags lack VBUS_ETHERNET_MORE.
+ */
+u8 *port_await(struct bus_link *link, u32 *length, u32 *flags);
+/* As port_expect(), for a frame that may take several buffers. */
+void port_expect_parts(struct port *at, const u8 *source, const u8 *to, u32 length, u32 seed);
 
 #endif
