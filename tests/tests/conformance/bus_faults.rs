@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use paravane_tests::{planted_turns, program};
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 29] = [
+const FOUND: [(&str, &str, &str); 31] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
     ("bus.command.by_stores", "wrong-byte", "1"),
@@ -37,6 +37,8 @@ const FOUND: [(&str, &str, &str); 29] = [
     ("bus.ethernet.chain_waits", "wrong-byte", "1"),
     ("bus.ethernet.chain_alone", "wrong-byte", "1"),
     ("bus.ethernet.chain_breach", "reads-outside", "1"),
+    ("bus.ethernet.agrees", "loses-results", "1"),
+    ("bus.ethernet.agrees_down", "wrong-byte", "1"),
 ];
 
 pub fn trials() -> Vec<Trial> {
