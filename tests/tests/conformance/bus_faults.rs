@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use paravane_tests::{planted_turns, program};
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 31] = [
+const FOUND: [(&str, &str, &str); 34] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
     ("bus.command.by_stores", "wrong-byte", "1"),
@@ -39,6 +39,9 @@ const FOUND: [(&str, &str, &str); 31] = [
     ("bus.ethernet.chain_breach", "reads-outside", "1"),
     ("bus.ethernet.agrees", "loses-results", "1"),
     ("bus.ethernet.agrees_down", "wrong-byte", "1"),
+    ("bus.ethernet.pairs", "loses-results", "1"),
+    ("bus.ethernet.pair_flows", "wrong-byte", "1"),
+    ("bus.ethernet.pair_stands", "idle-devices", "1"),
 ];
 
 pub fn trials() -> Vec<Trial> {
