@@ -108,12 +108,19 @@ bool bus_show(struct bus *bus, u32 number)
 
 u32 bus_find(struct bus *bus, const char *type)
 {
-	u32 i, interface;
+	u32 number = 0;
+
+	return bus_find_from(bus, &number, type);
+}
+
+u32 bus_find_from(struct bus *bus, u32 *number, const char *type)
+{
+	u32 interface;
 
 	bus->stores = false;
 	bus->command = to_linear(alloc_page());
 	bus->data = (u8 *)bus->command + DATA;
-	for (i = 0; bus_show(bus, i); i++) {
+	for (; bus_show(bus, *number); ++*number) {
 		CHECK_EQ(READ_ONCE(bus->registers->magic), VBUS_BRIDGE_MAGIC);
 		CHECK_EQ(READ_ONCE(bus->registers->version), VBUS_BRIDGE_VERSION);
 		bus_prepare(bus, 0, 0);

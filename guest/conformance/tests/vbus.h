@@ -50,6 +50,8 @@ struct bus_link {
  * test is skipped if the machine has none.
  */
 u32 bus_find(struct bus *bus, const char *type);
+/* The same from the bus with this number on, which becomes that of the bus that was found. */
+u32 bus_find_from(struct bus *bus, u32 *number, const char *type);
 /* The next interface of this type after `after`, or 0. */
 u32 bus_next(struct bus *bus, u32 after, const char *type);
 /* Ends all connections and frees what bus_find() took. */
