@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use paravane_tests::{planted_turns, program};
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 36] = [
+const FOUND: [(&str, &str, &str); 39] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
     ("bus.command.by_stores", "wrong-byte", "1"),
@@ -42,6 +42,9 @@ const FOUND: [(&str, &str, &str); 36] = [
     ("bus.ethernet.pairs", "loses-results", "1"),
     ("bus.ethernet.pair_flows", "wrong-byte", "1"),
     ("bus.ethernet.pair_stands", "idle-devices", "1"),
+    ("bus.ethernet.checksum", "wrong-byte", "1"),
+    ("bus.ethernet.segments", "wrong-byte", "1"),
+    ("bus.ethernet.segments_malformed", "wrong-byte", "1"),
     ("bus.ethernet.link", "wrong-byte", "1"),
     ("bus.ethernet.link_refuses", "loses-results", "1"),
 ];
