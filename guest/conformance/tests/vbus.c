@@ -108,12 +108,19 @@ bool bus_show(struct bus *bus, u32 number)
 
 u32 bus_find(struct bus *bus, const char *type)
 {
-	u32 i, interface;
+	u32 number = 0;
+
+	return bus_find_from(bus, &number, type);
+}
+
+u32 bus_find_from(struct bus *bus, u32 *number, const char *type)
+{
+	u32 interface;
 
 	bus->stores = false;
 	bus->command = to_linear(alloc_page());
 	bus->data = (u8 *)bus->command + DATA;
-	for (i = 0; bus_show(bus, i); i++) {
+	for (; bus_show(bus, *number); ++*number) {
 		CHECK_EQ(READ_ONCE(bus->registers->magic), VBUS_BRIDGE_MAGIC);
 		CHECK_EQ(READ_ONCE(bus->registers->version), VBUS_BRIDGE_VERSION);
 		bus_prepare(bus, 0, 0);
@@ -151,6 +158,11 @@ void bus_open(struct bus *bus, struct bus_link *link, u32 interface)
 
 u32 bus_share(struct bus_link *link, u32 queue, u32 start)
 {
+	return bus_share_as(link, queue, queue, start);
+}
+
+u32 bus_share_as(struct bus_link *link, u32 queue, u32 number, u32 start)
+{
 	struct bus_queue *q = queue == BUS_RX ? &link->rx : &link->tx;
 	u32 role = queue == BUS_RX ? VBUS_ROLE_RECEIVE : VBUS_ROLE_TRANSMIT;
 	struct vbus_command *command;
@@ -162,7 +174,7 @@ u32 bus_share(struct bus_link *link, u32 queue, u32 start)
 	for (i = 0; i < BUS_COUNT; i++)
 		q->buffers[i] = to_linear(alloc_page());
 	command = bus_prepare(link->bus, 0, link->connection);
-	command->queue = queue;
+	command->queue = number;
 	command->number = BUS_COUNT;
 	command->data = to_gpa(q->ioq);
 	return bus_command(link->bus, VBUS_COMMAND_SHARE);
@@ -263,16 +275,29 @@ void bus_offer(struct bus_link *link, u32 length)
 
 void bus_send(struct bus_link *link, const void *packet, u32 length, u32 flags)
 {
-	struct bus_queue *tx = &link->tx;
+	bus_send_parts(link, packet, &length, 1, flags, 0);
+}
 
-	CHECK_OP(length, <=, BUS_PACKET);
-	while (tx->north.tail - tx->north.head == BUS_COUNT) {
+void bus_send_parts(struct bus_link *link, const void *packet, const u32 *lengths, u32 count,
+		    u32 flags, u32 more)
+{
+	struct bus_queue *tx = &link->tx;
+	const u8 *from = packet;
+	u32 i;
+
+	CHECK_OP(count, <=, BUS_COUNT);
+	while (tx->north.tail - tx->north.head + count > BUS_COUNT) {
 		bus_reclaim(link);
 		pause();
 		watch("a buffer that was sent");
 	}
-	memcpy(next_buffer(tx), packet, length);
-	bus_post(tx, to_gpa(next_buffer(tx)), length, flags);
+	for (i = 0; i < count; i++) {
+		CHECK_OP(lengths[i], <=, BUS_PACKET);
+		memcpy(next_buffer(tx), from, lengths[i]);
+		bus_post(tx, to_gpa(next_buffer(tx)), lengths[i],
+			 (i ? 0 : flags) | (i + 1 < count ? more : 0));
+		from += lengths[i];
+	}
 	bus_kick(link, tx);
 }
 

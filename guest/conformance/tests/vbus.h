@@ -50,6 +50,8 @@ struct bus_link {
  * test is skipped if the machine has none.
  */
 u32 bus_find(struct bus *bus, const char *type);
+/* The same from the bus with this number on, which becomes that of the bus that was found. */
+u32 bus_find_from(struct bus *bus, u32 *number, const char *type);
 /* The next interface of this type after `after`, or 0. */
 u32 bus_next(struct bus *bus, u32 after, const char *type);
 /* Ends all connections and frees what bus_find() took. */
@@ -71,6 +73,8 @@ struct vbus_command *bus_prepare(struct bus *bus, u32 interface, u32 connection)
 void bus_open(struct bus *bus, struct bus_link *link, u32 interface);
 /* Makes a queue whose indices begin at `start`, and shares it. Returns the status. */
 u32 bus_share(struct bus_link *link, u32 queue, u32 start);
+/* The same for queue `number` of the device: it is the link's queue BUS_RX or BUS_TX. */
+u32 bus_share_as(struct bus_link *link, u32 queue, u32 number, u32 start);
 /* Opens a connection and shares both queues. */
 void bus_connect(struct bus *bus, struct bus_link *link, u32 interface);
 /* Closes the connection, and frees its queues. */
@@ -93,6 +97,12 @@ void bus_post(struct bus_queue *queue, u64 gpa, u32 length, u32 flags);
 void bus_offer(struct bus_link *link, u32 length);
 /* Sends a packet with these flags. A copy is made. */
 void bus_send(struct bus_link *link, const void *packet, u32 length, u32 flags);
+/*
+ * Sends a packet in `count` buffers of these lengths. The first has the flags, and each but the
+ * last has the flag `more`, too.
+ */
+void bus_send_parts(struct bus_link *link, const void *packet, const u32 *lengths, u32 count,
+		    u32 flags, u32 more);
 /* Takes back what was sent. Returns the number of buffers. */
 u32 bus_reclaim(struct bus_link *link);
 /* Waits until all that was sent has come back. */

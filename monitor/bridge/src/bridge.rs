@@ -321,7 +321,9 @@ impl Bridge {
         let argument = argument.ok_or_else(too_long)?;
         guest.read(command.data, argument).map_err(outside)?;
         let result = self.vbus.call(member, slot.id, command.number, argument)?;
-        guest.write(command.data, &result).map_err(outside)?;
+        if !(planted::is(Fault::LosesResults) && result.len() == argument.len()) {
+            guest.write(command.data, &result).map_err(outside)?;
+        }
         command.length = u32::try_from(result.len()).unwrap_or(0);
         Ok(())
     }

@@ -15,6 +15,10 @@ pub struct Guest(pub Arc<Memory>);
 impl MemoryContext for Guest {
     fn read(&self, ptr: u64, to: &mut [u8]) -> Result<(), Outside> {
         let outside = Outside { ptr, len: to.len() };
+        if planted::is(Fault::ReadsOutside) && !self.0.check_range(GuestAddress(ptr), to.len()) {
+            to.fill(0);
+            return Ok(());
+        }
         self.0
             .read_slice(to, GuestAddress(ptr))
             .map_err(|_| outside)

@@ -30,6 +30,10 @@ pub enum Fault {
     OneInterrupt = 11,
     /// A connection has the interrupts of the last one with its number.
     KeepsInterrupts = 12,
+    /// What a device reads outside of memory is zeroes.
+    ReadsOutside = 13,
+    /// The result of a call that is as long as its argument is lost.
+    LosesResults = 14,
 }
 
 #[cfg(feature = "test-hooks")]
@@ -40,7 +44,7 @@ mod hooks {
     static PLANTED: AtomicU32 = AtomicU32::new(0);
 
     /// All mistakes, by their names.
-    const ALL: [(&str, Fault); 12] = [
+    const ALL: [(&str, Fault); 14] = [
         ("lists-less", Fault::ListsLess),
         ("cuts-arguments", Fault::CutsArguments),
         ("wrong-byte", Fault::WrongByte),
@@ -53,6 +57,8 @@ mod hooks {
         ("takes-any-vector", Fault::TakesAnyVector),
         ("one-interrupt", Fault::OneInterrupt),
         ("keeps-interrupts", Fault::KeepsInterrupts),
+        ("reads-outside", Fault::ReadsOutside),
+        ("loses-results", Fault::LosesResults),
     ];
 
     /// Plants the mistake of this name in all buses of the process. False: there is none.

@@ -8,7 +8,9 @@ use crate::disk::Disk;
 use crate::model::Model;
 use anyhow::Context;
 use paravane_devices::blk;
+use paravane_net::Link;
 use paravane_vbus::{Name, devices};
+use paravane_vbus_cards::Wire;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,8 +19,12 @@ use std::path::Path;
 /// Bytes of the disk.
 const DISK: u64 = 1 << 20;
 
+/// The largest packet of cards.
+const MTU: u16 = 1500;
+
 /// The devices: a bus with one of each class of `vbus/core` and with two consoles, of which each is
-/// the other's client, and a bus with an empty disk of a MiB.
+/// the other's client; a bus with an empty disk of a MiB; and a bus with two cards, which are the
+/// ends of one wire.
 ///
 /// # Errors
 /// The host has no room for temporary files, or no descriptors.
@@ -36,6 +42,7 @@ pub fn suite() -> anyhow::Result<Vec<paravane_devices::Model>> {
         // The policy of consoles has all that the other devices need.
         Bridge::new("vconsole", models)?,
         Bridge::disk(disk(folder.path())?)?,
+        Bridge::new("net", cards().context("cannot make the sockets of cards")?)?,
     ];
     let own = |bridge| paravane_devices::Model::Own(Box::new(bridge));
     Ok(bridges.map(own).into())
@@ -50,6 +57,17 @@ fn consoles(folder: &Path) -> std::io::Result<(Console, Console)> {
     let client = UnixStream::connect(&one)?;
     let other = Console::new(UnixListener::bind(&other)?)?.with_client(client)?;
     Ok((Console::new(listener)?, other))
+}
+
+/// The wire is a stream, as the one to passt is.
+fn cards() -> std::io::Result<Vec<Model>> {
+    let (one, other) = UnixStream::pair()?;
+    let card = |end: UnixStream, number| -> std::io::Result<Model> {
+        let link = Link::stream(end.into(), MTU)?;
+        let card = Wire::new(link, [2, 0, 0, 0, 0, number]);
+        Ok(Model::Wire(Box::new(card)))
+    };
+    Ok(vec![card(one, 1)?, card(other, 2)?])
 }
 
 fn disk(folder: &Path) -> anyhow::Result<Disk> {

@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use paravane_tests::{planted_turns, program};
 
 /// Each test, the mistake that it finds, and the number of vCPUs.
-const FOUND: [(&str, &str, &str); 25] = [
+const FOUND: [(&str, &str, &str); 39] = [
     ("bus.interface.lists", "lists-less", "1"),
     ("bus.command.refuses", "cuts-arguments", "1"),
     ("bus.command.by_stores", "wrong-byte", "1"),
@@ -33,6 +33,20 @@ const FOUND: [(&str, &str, &str); 25] = [
     ("bus.ethernet.frames", "wrong-byte", "1"),
     ("bus.ethernet.drops", "wrong-byte", "1"),
     ("bus.ethernet.flush", "idle-devices", "1"),
+    ("bus.ethernet.chain", "wrong-byte", "1"),
+    ("bus.ethernet.chain_waits", "wrong-byte", "1"),
+    ("bus.ethernet.chain_alone", "wrong-byte", "1"),
+    ("bus.ethernet.chain_breach", "reads-outside", "1"),
+    ("bus.ethernet.agrees", "loses-results", "1"),
+    ("bus.ethernet.agrees_down", "wrong-byte", "1"),
+    ("bus.ethernet.pairs", "loses-results", "1"),
+    ("bus.ethernet.pair_flows", "wrong-byte", "1"),
+    ("bus.ethernet.pair_stands", "idle-devices", "1"),
+    ("bus.ethernet.checksum", "wrong-byte", "1"),
+    ("bus.ethernet.segments", "wrong-byte", "1"),
+    ("bus.ethernet.segments_malformed", "wrong-byte", "1"),
+    ("bus.ethernet.link", "wrong-byte", "1"),
+    ("bus.ethernet.link_refuses", "loses-results", "1"),
 ];
 
 pub fn trials() -> Vec<Trial> {
