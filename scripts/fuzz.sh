@@ -31,6 +31,8 @@ targets=(
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
 	"vbusd_attributes paravane-vbusd fuzz::vbusd_attributes"
 	"vbusd_cards paravane-vbusd card::fuzz::vbusd_cards"
+	"vbusd_disks paravane-vbusd fuzz::disks::vbusd_disks"
+	"vbusd_taps paravane-vbusd card::fuzz::taps::vbusd_taps"
 	"vsock paravane-devices fuzz::links::vsock"
 )
 

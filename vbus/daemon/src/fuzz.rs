@@ -2,6 +2,8 @@
 //! Fuzz target: an administrator sets any attribute of devices of vbusd's own classes. The devices
 //! are in the state of a configuration that is restored: they open no file, tap or network.
 
+mod disks;
+
 use crate::card::Cards;
 use crate::disk::{DiskClass, Pool};
 use paravane_fuzz::{Input, fuzz};
@@ -41,7 +43,8 @@ const VALUES: [&str; 12] = [
     "+2:00:00:00:00:01",
 ];
 
-fn word(input: &mut Input<'_>, known: &[&str]) -> String {
+/// Often one of these words.
+pub fn word(input: &mut Input<'_>, known: &[&str]) -> String {
     match input.u8() % 8 {
         0 => String::from_utf8_lossy(input.bytes(40)).into_owned(),
         1 => "9".repeat(usize::from(input.u8())),
@@ -49,7 +52,8 @@ fn word(input: &mut Input<'_>, known: &[&str]) -> String {
     }
 }
 
-fn attributes(vbus: &Vbus, device: &Name) -> Vec<Attribute> {
+/// What a device has now.
+pub fn attributes(vbus: &Vbus, device: &Name) -> Vec<Attribute> {
     let infos = vbus.device_infos();
     let found = infos.into_iter().find(|info| info.name == device.as_str());
     found.unwrap().attributes

@@ -14,6 +14,7 @@ mod host;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod rings;
 mod steps;
+mod taps;
 
 use super::worker::Worker;
 use super::*;
@@ -78,22 +79,27 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+/// Cards without threads: each turn of theirs is a step of a target.
+fn without_threads(most: usize) -> (Cards, [Worker; 2]) {
+    let news = News::new().unwrap();
+    let crew = || Crew::new(most, None).unwrap();
+    let ((taps, first), (networks, second)) = (crew(), crew());
+    let workers = [first, second].map(|poll| Worker::new(poll, Arc::clone(&news)));
+    let cards = Cards {
+        taps: Arc::new(taps),
+        networks: Arc::new(networks),
+        news,
+        elsewhere: Elsewhere::default(),
+        trials: Trials::default(),
+        resolver: None,
+        files: 0,
+    };
+    (cards, workers)
+}
+
 impl<'a> World<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        let news = News::new().unwrap();
-        let ((taps, first), (networks, second)) = (
-            Crew::new(MOST, None).unwrap(),
-            Crew::new(MOST, None).unwrap(),
-        );
-        let cards = Cards {
-            taps: Arc::new(taps),
-            networks: Arc::new(networks),
-            news: Arc::clone(&news),
-            elsewhere: Elsewhere::default(),
-            trials: Trials::default(),
-            resolver: None,
-            files: 0,
-        };
+        let (cards, workers) = without_threads(MOST);
         let host = Host::default();
         let classes = DEVICES.map(|(_, class)| {
             let host = host.clone();
@@ -116,7 +122,7 @@ impl<'a> World<'a> {
         let mut world = World {
             input: Input::new(bytes),
             cards,
-            workers: [first, second].map(|poll| Worker::new(poll, Arc::clone(&news))),
+            workers,
             host,
             vbus,
             interfaces,
