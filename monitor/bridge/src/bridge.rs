@@ -35,7 +35,7 @@ const _: () = assert!(CONNECTIONS as u64 == layout::VBUS_BRIDGE_CONNECTIONS);
 /// Most packets of a connection in one round.
 const BUDGET: u32 = 128;
 /// The same in a round of a vCPU's thread, which has guest code to run.
-const KICKED_BUDGET: u32 = 4;
+pub(crate) const KICKED_BUDGET: u32 = 4;
 /// Most bytes of a call's argument and result.
 const DATA: usize = 1024;
 const _: () = assert!(DATA as u64 == layout::VBUS_BRIDGE_DATA && DATA == limits::CALL);

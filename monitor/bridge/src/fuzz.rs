@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: a driver of a card or console that gives any commands, and writes anything to its
-//! rings at any time. The bridge must not panic, hang, or write where no buffer lies. What drivers
-//! of disks do, too, is in `fuzz_disk`.
+//! rings at any time. vCPUs do a little of the work, in turns with the bridge's thread. The bridge
+//! must not panic, hang, or write where no buffer lies. What drivers of disks do, too, is in
+//! `fuzz_disk`.
 
+use crate::bridge::KICKED_BUDGET;
 use crate::card::{cap, word};
 use crate::test_guest::{Ask, BUFFERS, COMMAND, COUNT, DATA, Guest, MEMORY, RINGS};
 use crate::{Bridge, Console, Stack, Wire};
@@ -27,6 +29,10 @@ pub const STEPS: usize = 200;
 const CANARY: u64 = 0x380000;
 const BITS: u64 = 0x300000;
 const CANARY_SIZE: usize = 0x1000;
+/// Steps from this number on, in place of the one that it would be otherwise, are those of vCPUs.
+pub const KICKS: u8 = 0xf0;
+/// After so many rounds there must be nothing left to do.
+const ROUNDS: usize = 100_000;
 
 #[test]
 fn bridge() {
@@ -122,26 +128,94 @@ fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) 
                 guest.bridge.serve(false, 1);
             }
         }
-        _ => {
-            let mut bytes = vec![0; 1 << 17];
-            while let Ok(length @ 1..) = rustix::io::read(end, &mut bytes[..]) {
-                assert!(length > HEADER, "a frame without bytes");
-                assert!(length <= HEADER + MAX_FRAME, "a frame that is too long");
-                let has = |cap: u32| caps & cap == cap;
-                assert!(
-                    bytes[0] & 1 == 0 || has(cap::CSUM),
-                    "a checksum is left out"
-                );
-                let long = match bytes[1] {
-                    0 => 0,
-                    1 => cap::TSO4,
-                    4 => cap::TSO6,
-                    other => unreachable!("frames of kind {other}"),
-                };
-                assert!(has(long), "a segment is too long");
-            }
+        _ => _ = drain(end, caps),
+    }
+}
+
+/// Reads what the guest has sent to a tap. Returns how many frames.
+fn drain(end: &OwnedFd, caps: u32) -> usize {
+    let (mut bytes, mut count) = (vec![0; 1 << 17], 0);
+    while let Ok(length @ 1..) = rustix::io::read(end, &mut bytes[..]) {
+        assert!(length > HEADER, "a frame without bytes");
+        assert!(length <= HEADER + MAX_FRAME, "a frame that is too long");
+        let has = |cap: u32| caps & cap == cap;
+        assert!(
+            bytes[0] & 1 == 0 || has(cap::CSUM),
+            "a checksum is left out"
+        );
+        let long = match bytes[1] {
+            0 => 0,
+            1 => cap::TSO4,
+            4 => cap::TSO6,
+            other => unreachable!("frames of kind {other}"),
+        };
+        assert!(has(long), "a segment is too long");
+        count += 1;
+    }
+    count
+}
+
+/// Posts frames, as long as there is room.
+fn post(guest: &mut Guest, count: usize) {
+    for _ in 0..count {
+        if guest.tx.as_ref().is_some_and(|tx| tx.north.room() > 2) {
+            guest.send(&[(&[7; 60], 0)]);
         }
     }
+}
+
+/// A vCPU notifies the bridge and does a little of the work. What it leaves is the thread's, which
+/// does it at once, later, or in turns with further vCPUs.
+pub fn kick(guest: &mut Guest, input: &mut Input<'_>) {
+    let how = input.u8();
+    post(guest, usize::from(how % 8));
+    let left = guest
+        .bridge
+        .kicked(input.pick(&[1, 1, 1, 0, 2, u32::MAX]))
+        .left;
+    match how >> 6 {
+        0 => {}
+        1 => _ = guest.bridge.serve(false, left),
+        2 => _ = guest.bridge.serve(true, left),
+        _ => settle(guest, left),
+    }
+}
+
+/// The thread and vCPUs take turns until nothing is left.
+fn settle(guest: &mut Guest, mut left: u32) {
+    for _ in 0..ROUNDS {
+        left = guest.bridge.serve(false, left);
+        if left == 0 {
+            return;
+        }
+        left = guest.bridge.kicked(left).left;
+    }
+    unreachable!("the work has no end");
+}
+
+/// A vCPU of a guest that keeps the rules: it passes on a few frames, and what it leaves is known.
+/// None is lost, and all descriptors come back.
+fn few(guest: &mut Guest, end: &OwnedFd, caps: u32, count: usize) {
+    let back = |guest: &mut Guest| {
+        let tx = guest.tx.as_mut().unwrap();
+        while tx.north.take().unwrap().is_some() {}
+        tx.north.outstanding()
+    };
+    settle(guest, 1);
+    while drain(end, caps) > 0 {
+        // The socket was full.
+        guest.bridge.serve(true, 1);
+        settle(guest, 1);
+    }
+    assert_eq!(back(guest), 0, "frames stay");
+    post(guest, count);
+    let left = guest.bridge.kicked(1).left;
+    let some = drain(end, caps);
+    assert!(some <= KICKED_BUDGET as usize, "a vCPU does too much");
+    assert!(some == count || left != 0, "the rest is nobody's");
+    settle(guest, left);
+    assert_eq!(some + drain(end, caps), count);
+    assert_eq!(back(guest), 0, "frames stay");
 }
 
 /// A bridge with a card on what looks like a tap.
@@ -216,11 +290,25 @@ fn play(bytes: &[u8]) {
             }
         }
     }
+    // As long as the guest has kept the rules.
+    let mut honest = begin & 3 != 0;
     for _ in 0..STEPS {
         if input.is_empty() {
             break;
         }
-        match input.u8() % 11 {
+        let number = input.u8();
+        honest &= number >= KICKS || number % 11 > 5;
+        honest &= guest.counters.resets.load(Ordering::Relaxed) == 0;
+        if number >= KICKS {
+            match &host {
+                Some(Host::Tap { end, caps }) if honest && number & 1 != 0 => {
+                    few(&mut guest, end, *caps, usize::from(input.u8() % 9));
+                }
+                _ => kick(&mut guest, &mut input),
+            }
+            continue;
+        }
+        match number % 11 {
             10 => match &mut host {
                 Some(host) => host.step(&mut guest, &mut input),
                 None => drop(guest.bridge.serve(true, 1)),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz targets: a card (`far`) and a disk (`far_disk`) of a vbusd that has been taken over. It
 //! answers, and writes into rings, buffers and sockets of the monitor, whatever it likes, while the
-//! guest does what it likes. The bridge must not panic, hang, or write where no buffer lies.
+//! guest does what it likes, and its vCPUs a little of the work. The bridge must not panic, hang,
+//! or write where no buffer lies.
 
-use crate::fuzz::{Canary, STEPS, step};
+use crate::fuzz::{Canary, KICKS, STEPS, kick, step};
 use crate::hostile_vbusd::{HostileVbusd, Script, Theirs};
 use crate::model::Model;
 use crate::test_guest::Guest;
@@ -116,7 +117,12 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        match input.u8() % 24 {
+        let number = input.u8();
+        if number >= KICKS {
+            kick(&mut guest, &mut input);
+        }
+        match number % 24 {
+            _ if number >= KICKS => {}
             kind @ 0..10 => {
                 honest &= kind >= 6;
                 step(&mut guest, &mut input, kind);
@@ -141,7 +147,9 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
             14..17 => _ = theirs.take(|_| Vec::new()),
             _ => any(&mut theirs, &mut input),
         }
-        guest.bridge.serve(true, 1);
+        if number < KICKS {
+            guest.bridge.serve(true, 1);
+        }
         if let Some(rx) = guest.rx.as_mut().filter(|_| honest) {
             for (bytes, _) in rx.received(&guest.memory) {
                 assert!(bytes.len() <= FRAME, "a frame that is too long");
