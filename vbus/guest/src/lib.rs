@@ -2,14 +2,22 @@
 //! The C files of this folder, `signal.c` and `ioq.c`, for tests against the Rust side.
 //!
 //! A kernel compiles the C files itself, with `vbus/include`. This crate wraps them so that the
-//! model of `paravane-vbus-shm` can drive them.
+//! model of `paravane-vbus-shm` can drive them. In their place it can use copies with mistakes
+//! ([`plant`]).
+
+#[path = "../faults.rs"]
+mod faults;
+
+pub use faults::FAULTS;
 
 use paravane_vbus_shm::layout;
 use paravane_vbus_shm::north::{Buffer, Posted, Refused, Returned};
 use paravane_vbus_shm::ring::{Breach, Role};
 use paravane_vbus_shm::signal::Left;
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -50,29 +58,85 @@ struct CNorth {
     breach: i32,
 }
 
-unsafe extern "C" {
-    fn vbus_north_begin(
-        north: *mut CNorth,
-        memory: *mut u8,
-        len: u64,
-        count: u32,
-        role: u32,
-        posted: *mut CPosted,
-        start: u32,
-    ) -> i32;
-    fn vbus_north_post(north: *mut CNorth, buffer: *const CBuffer) -> i32;
-    fn vbus_north_take(north: *mut CNorth, returned: *mut CReturned) -> i32;
-    fn vbus_side_inject(side: *const layout::Side) -> i32;
-    fn vbus_side_enable(side: *const layout::Side) -> i32;
-    fn vbus_side_disable(side: *const layout::Side);
-    fn vbus_side_look(side: *const layout::Side);
-    fn vbus_side_rest(side: *const layout::Side) -> i32;
-    fn vbus_side_wake_up(
-        side: *const layout::Side,
-        rounds: u32,
-        work: unsafe extern "C" fn(*mut std::ffi::c_void),
-        data: *mut std::ffi::c_void,
-    ) -> i32;
+/// The functions of the C files, or of a copy with a mistake.
+struct Code {
+    begin: unsafe extern "C" fn(*mut CNorth, *mut u8, u64, u32, u32, *mut CPosted, u32) -> i32,
+    post: unsafe extern "C" fn(*mut CNorth, *const CBuffer) -> i32,
+    take: unsafe extern "C" fn(*mut CNorth, *mut CReturned) -> i32,
+    inject: unsafe extern "C" fn(*const layout::Side) -> i32,
+    enable: unsafe extern "C" fn(*const layout::Side) -> i32,
+    disable: unsafe extern "C" fn(*const layout::Side),
+    look: unsafe extern "C" fn(*const layout::Side),
+    rest: unsafe extern "C" fn(*const layout::Side) -> i32,
+    wake_up: unsafe extern "C" fn(*const layout::Side, u32, Work, *mut c_void) -> i32,
+}
+
+/// What a wake-up calls.
+type Work = unsafe extern "C" fn(*mut c_void);
+
+macro_rules! code {
+    (
+        $begin:ident $post:ident $take:ident
+        $inject:ident $enable:ident $disable:ident $look:ident $rest:ident $wake_up:ident
+    ) => {{
+        unsafe extern "C" {
+            fn $begin(
+                north: *mut CNorth,
+                memory: *mut u8,
+                len: u64,
+                count: u32,
+                role: u32,
+                posted: *mut CPosted,
+                start: u32,
+            ) -> i32;
+            fn $post(north: *mut CNorth, buffer: *const CBuffer) -> i32;
+            fn $take(north: *mut CNorth, returned: *mut CReturned) -> i32;
+            fn $inject(side: *const layout::Side) -> i32;
+            fn $enable(side: *const layout::Side) -> i32;
+            fn $disable(side: *const layout::Side);
+            fn $look(side: *const layout::Side);
+            fn $rest(side: *const layout::Side) -> i32;
+            fn $wake_up(
+                side: *const layout::Side,
+                rounds: u32,
+                work: Work,
+                data: *mut c_void,
+            ) -> i32;
+        }
+        Code {
+            begin: $begin,
+            post: $post,
+            take: $take,
+            inject: $inject,
+            enable: $enable,
+            disable: $disable,
+            look: $look,
+            rest: $rest,
+            wake_up: $wake_up,
+        }
+    }};
+}
+
+/// The C files, and then their copies in the order of [`FAULTS`].
+static CODES: &[Code] = include!(concat!(env!("OUT_DIR"), "/codes.rs"));
+/// The one in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+fn code() -> &'static Code {
+    &CODES[USED.load(Ordering::Relaxed)]
+}
+
+/// Plants the fault of this name, or none, in the whole process.
+///
+/// # Panics
+/// There is no such fault.
+pub fn plant(fault: Option<&str>) {
+    let number = fault.map_or(0, |name| {
+        let found = FAULTS.iter().position(|fault| fault.name == name);
+        assert!(found.is_some(), "there is no fault {name}");
+        found.map_or(0, |number| number + 1)
+    });
+    USED.store(number, Ordering::SeqCst);
 }
 
 /// The C north of an ioq.
@@ -128,7 +192,7 @@ impl North<'_> {
         // SAFETY: `posted` has `count` elements and lives as long as `north`; the rest is the
         // caller's promise.
         let done = unsafe {
-            vbus_north_begin(
+            (code().begin)(
                 &raw mut *north,
                 memory.as_ptr(),
                 len as u64,
@@ -157,7 +221,7 @@ impl North<'_> {
             flags: buffer.flags,
         };
         // SAFETY: `begin` has filled `north`.
-        match unsafe { vbus_north_post(&raw mut *self.north, &raw const buffer) } {
+        match unsafe { (code().post)(&raw mut *self.north, &raw const buffer) } {
             0 => Ok(()),
             -1 => Err(Refused::Full),
             error => Err(Refused::Breach(breach(error))),
@@ -171,7 +235,7 @@ impl North<'_> {
     pub fn take(&mut self) -> Result<Option<Returned>, Breach> {
         let mut returned = CReturned::default();
         // SAFETY: `begin` has filled `north`.
-        match unsafe { vbus_north_take(&raw mut *self.north, &raw mut returned) } {
+        match unsafe { (code().take)(&raw mut *self.north, &raw mut returned) } {
             0 => Ok(None),
             1 => Ok(Some(Returned {
                 cookie: returned.cookie,
@@ -218,41 +282,41 @@ impl Side<'_> {
     #[must_use]
     pub fn inject(self) -> bool {
         // SAFETY: the words are atomics, which C accesses by atomic operations only.
-        unsafe { vbus_side_inject(self.0) != 0 }
+        unsafe { (code().inject)(self.0) != 0 }
     }
 
     /// Asks for notifications.
     pub fn enable(self) -> Left {
         // SAFETY: as in `inject`.
-        left(unsafe { vbus_side_enable(self.0) })
+        left(unsafe { (code().enable)(self.0) })
     }
 
     /// Stops notifications.
     pub fn disable(self) {
         // SAFETY: as in `inject`.
-        unsafe { vbus_side_disable(self.0) }
+        unsafe { (code().disable)(self.0) }
     }
 
     /// Forgets what was announced until now.
     pub fn look(self) {
         // SAFETY: as in `inject`.
-        unsafe { vbus_side_look(self.0) }
+        unsafe { (code().look)(self.0) }
     }
 
     /// Clears `pending` and enables.
     pub fn rest(self) -> Left {
         // SAFETY: as in `inject`.
-        left(unsafe { vbus_side_rest(self.0) })
+        left(unsafe { (code().rest)(self.0) })
     }
 
     /// Does what a notification asks for.
     pub fn wake_up<F: FnMut()>(self, rounds: u32, mut work: F) -> Left {
-        unsafe extern "C" fn call<F: FnMut()>(data: *mut std::ffi::c_void) {
+        unsafe extern "C" fn call<F: FnMut()>(data: *mut c_void) {
             // SAFETY: `data` is the `work` of the call below, which lasts longer.
             unsafe { (*data.cast::<F>())() }
         }
         // SAFETY: as in `inject`; `work` outlives the call, and does not unwind.
-        left(unsafe { vbus_side_wake_up(self.0, rounds, call::<F>, (&raw mut work).cast()) })
+        left(unsafe { (code().wake_up)(self.0, rounds, call::<F>, (&raw mut work).cast()) })
     }
 }
 

@@ -7,16 +7,17 @@
 mod common;
 
 use common::{AnyNorth, Area, alone, buffer, compare, steps};
-use paravane_vbus_guest::{North, Side};
+use paravane_vbus_guest::{FAULTS, North, Side};
 use paravane_vbus_shm::fault::{Fault, plant};
 use paravane_vbus_shm::layout;
 use paravane_vbus_shm::north::{Buffer, Refused, Returned};
-use paravane_vbus_shm::ring::{Breach, Role};
+use paravane_vbus_shm::ring::{Breach, NORTH, Role};
 use paravane_vbus_shm::signal::Left;
 use paravane_vbus_shm::south::South;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -226,11 +227,15 @@ fn packets() -> u32 {
     }
 }
 
+fn streams() {
+    *MAIN.lock().unwrap() = Some(std::thread::current());
+    stream(packets());
+}
+
 #[test]
 fn packets_stream_from_c_to_rust() {
     let _alone = alone();
-    *MAIN.lock().unwrap() = Some(std::thread::current());
-    stream(packets());
+    streams();
 }
 
 /// Tells the other thread to end, also if the test fails: otherwise the scope waits for ever.
@@ -253,13 +258,30 @@ fn scribble(area: &Area, state: &mut u64) {
     word.store(masked, Ordering::Relaxed);
 }
 
+/// Hands a descriptor back as the rules say, whatever is in it.
+fn hand_over(area: &Area, role: Role, index: u32, count: u32) {
+    let ioq = layout_of(area);
+    let word = match role {
+        Role::Transmit => &ioq.inuse_head,
+        Role::Receive => &ioq.inuse_tail,
+    };
+    word.store(index.wrapping_add(1), Ordering::Relaxed);
+    let slot = (index % count) as usize * size_of::<layout::Descriptor>();
+    let owner = size_of::<layout::Ioq>() + slot + offset_of!(layout::Descriptor, owner);
+    area.word(owner / 4).store(NORTH, Ordering::Release);
+}
+
 #[test]
 fn the_c_side_survives_a_hostile_south() {
     let _alone = alone();
+    hostile();
+}
+
+fn hostile() {
     const COUNT: u32 = 8;
     for role in ROLES {
         let area = Area::new(COUNT);
-        let (end, mut breaches) = (AtomicBool::new(false), 0);
+        let (end, mut breaches, mut returned) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             let _ends = Ends(&end);
             scope.spawn(|| {
@@ -270,10 +292,11 @@ fn the_c_side_survives_a_hostile_south() {
             });
             let mut state = 1_234_567;
             let mut posted: VecDeque<(u64, u32)> = VecDeque::new();
-            let mut honest = None;
+            let (mut honest, mut head) = (None, 0);
             for call in 0..packets() {
                 let one = honest.get_or_insert_with(|| {
                     posted.clear();
+                    head = call;
                     north(&area, COUNT, role, call)
                 });
                 if one.post(buffer(call.into(), call % 1000)) == Ok(()) {
@@ -281,11 +304,15 @@ fn the_c_side_survives_a_hostile_south() {
                 }
                 // How often the other thread gets to run is the host's choice.
                 scribble(&area, &mut state);
+                if state.is_multiple_of(2) {
+                    hand_over(&area, role, head, COUNT);
+                }
                 match one.take() {
                     Ok(None) => {}
                     Ok(Some(back)) => {
                         assert_eq!(Some((back.cookie, back.len)), posted.pop_front());
                         assert!(back.used <= back.len);
+                        (head, returned) = (head.wrapping_add(1), returned + 1);
                     }
                     Err(breach) => {
                         assert_eq!(one.take(), Err(breach), "a breach is remembered");
@@ -297,11 +324,13 @@ fn the_c_side_survives_a_hostile_south() {
             }
         });
         assert!(breaches > 0, "{role:?}: nothing hostile happened");
+        assert!(returned > 0, "{role:?}: no descriptor came back");
     }
 }
 
 #[test]
 fn c_refuses_what_is_not_allowed() {
+    let _alone = alone();
     let area = Area::new(4);
     for (offset, len, count) in [
         (0, area.len - 1, 4),
@@ -329,5 +358,31 @@ fn planted_faults_are_found() {
         let failed = catch_unwind(test).is_err();
         plant(None);
         assert!(failed, "{fault:?} is not found");
+    }
+}
+
+/// A mistake on the C side is found by the test that is about it.
+#[test]
+fn faults_planted_in_c_are_found() {
+    let _alone = alone();
+    let tests: [(&str, fn()); 9] = [
+        // Two threads need not meet in one stream.
+        ("owner_first", || (0..20).for_each(|_| streams())),
+        ("index_missing", model),
+        ("wraps_early", model),
+        ("full_accepts", model),
+        ("comes_twice", model),
+        ("trusts_descriptor", hostile),
+        ("length_unchecked", hostile),
+        ("never_notifies", signals),
+        ("rests_without_look", signals),
+    ];
+    let names = FAULTS.iter().map(|fault| fault.name);
+    assert!(names.eq(tests.iter().map(|(name, _)| *name)));
+    for (fault, test) in tests {
+        paravane_vbus_guest::plant(Some(fault));
+        let failed = catch_unwind(test).is_err();
+        paravane_vbus_guest::plant(None);
+        assert!(failed, "{fault} is not found");
     }
 }
