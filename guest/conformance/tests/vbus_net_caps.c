@@ -40,7 +40,7 @@ static void check_answers(struct port *port)
 }
 
 /* Frames in two descriptors pass or do not: the last answer holds, whatever came before it. */
-TEST(bus_agrees, "bus.ethernet.agrees", 1, 0, LINE_NOTIFY)
+TEST(bus_agrees, "bus.ethernet.agrees", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 cut[] = { 60, 60 };
 	static struct port ports[2];
@@ -74,7 +74,7 @@ TEST(bus_agrees, "bus.ethernet.agrees", 1, 0, LINE_NOTIFY)
 }
 
 /* While the link is up, an answer is refused, and what was agreed on goes on to hold. */
-TEST(bus_agrees_down, "bus.ethernet.agrees_down", 1, 0, LINE_NOTIFY)
+TEST(bus_agrees_down, "bus.ethernet.agrees_down", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[2] = { CHAIN, CHAIN }, cut[] = { 20, 10, 30 };
 	static struct port ports[2];

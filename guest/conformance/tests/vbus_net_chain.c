@@ -21,7 +21,7 @@ static void send_parts(struct port *from, const struct port *to, const u32 *leng
 }
 
 /* A frame arrives whole and in order, however both sides have cut it. */
-TEST(bus_chain, "bus.ethernet.chain", 1, 0, LINE_NOTIFY)
+TEST(bus_chain, "bus.ethernet.chain", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	/* A 0 ends a list. */
 	static const u32 cuts[][BUS_COUNT] = {
@@ -62,7 +62,7 @@ TEST(bus_chain, "bus.ethernet.chain", 1, 0, LINE_NOTIFY)
 }
 
 /* A frame is delivered when its last descriptor is there, and not before. */
-TEST(bus_chain_waits, "bus.ethernet.chain_waits", 1, 0, LINE_NOTIFY)
+TEST(bus_chain_waits, "bus.ethernet.chain_waits", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[3] = { CHAIN, CHAIN, 0 };
 	static struct port ports[3];
@@ -92,7 +92,7 @@ TEST(bus_chain_waits, "bus.ethernet.chain_waits", 1, 0, LINE_NOTIFY)
  * The flag means nothing to a sender that has not agreed: each descriptor is a frame. A receiver
  * that has not agreed gets a frame in one buffer, or not at all.
  */
-TEST(bus_chain_alone, "bus.ethernet.chain_alone", 1, 0, LINE_NOTIFY)
+TEST(bus_chain_alone, "bus.ethernet.chain_alone", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[2] = { CHAIN, 0 }, cut[] = { 700, 14, 800 }, long_cut[] = { 4096, 1 };
 	static struct port ports[2];
@@ -160,7 +160,7 @@ static void post_breach(struct port *from, const struct port *to, enum breach br
 }
 
 /* A breach ends its connection. Nothing of the frame arrives, and other ports go on. */
-TEST(bus_chain_breach, "bus.ethernet.chain_breach", 1, 0, LINE_NOTIFY)
+TEST(bus_chain_breach, "bus.ethernet.chain_breach", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[3] = { CHAIN, CHAIN, CHAIN };
 	static const u32 cut[] = { 20, 30, 10 }, few[] = { 6, 7 };

@@ -68,7 +68,7 @@ static void expect_up(struct card *card)
 }
 
 /* A state is told after each LINKUP, once; it waits for a buffer, and holds no frames up. */
-TEST(bus_link, "bus.ethernet.link", 1, 0, LINE_NOTIFY)
+TEST(bus_link, "bus.ethernet.link", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static struct card cards[2];
 	struct card *a = &cards[0], *b = &cards[1];
@@ -111,7 +111,7 @@ TEST(bus_link, "bus.ethernet.link", 1, 0, LINE_NOTIFY)
 }
 
 /* There is no event queue before events were agreed on, and none for another connection. */
-TEST(bus_link_refuses, "bus.ethernet.link_refuses", 1, 0, LINE_NOTIFY)
+TEST(bus_link_refuses, "bus.ethernet.link_refuses", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static struct card card;
 	struct bus_link *link = &card.port.link, none;

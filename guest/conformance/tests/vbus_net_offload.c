@@ -130,7 +130,7 @@ static void check_checksum(const u8 *frame, const struct form *form, u32 length)
 }
 
 /* A receiver of incomplete checksums gets frames as they are, and others get them complete. */
-TEST(bus_checksum, "bus.ethernet.checksum", 1, 0, LINE_NOTIFY)
+TEST(bus_checksum, "bus.ethernet.checksum", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[3] = { SENDS, CSUM, 0 }, lengths[] = { 74, 75, 700, 1514 };
 	static struct port ports[3];
@@ -212,7 +212,7 @@ static void expect_segments(struct port *at, const struct form *form, u32 length
 }
 
 /* Long segments arrive whole where they are taken, and are cut for others. */
-TEST(bus_segments, "bus.ethernet.segments", 1, 0, LINE_NOTIFY)
+TEST(bus_segments, "bus.ethernet.segments", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[4] = { SENDS, TAKES, CSUM, 0 };
 	/* Bytes of the payload, and of that of each segment. */
@@ -254,7 +254,7 @@ TEST(bus_segments, "bus.ethernet.segments", 1, 0, LINE_NOTIFY)
 }
 
 /* Frames that contradict their flags reach nobody, and the next one arrives. */
-TEST(bus_segments_malformed, "bus.ethernet.segments_malformed", 1, 0, LINE_NOTIFY)
+TEST(bus_segments_malformed, "bus.ethernet.segments_malformed", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[3] = { SENDS, TAKES, 0 };
 	static struct port ports[3];

@@ -90,7 +90,7 @@ static void close_pairs(struct pairs *at, u32 pairs)
 		bus_free(&at->more[pairs]);
 }
 
-TEST(bus_pairs, "bus.ethernet.pairs", 1, 0, LINE_NOTIFY)
+TEST(bus_pairs, "bus.ethernet.pairs", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	struct bus_link link, other;
 	u32 interface, most, pair;
@@ -178,7 +178,7 @@ static u32 await_any(struct pairs *at, u32 pairs, u8 *frame)
  * The frames of a flow arrive once each, by one pair and in order, whatever the sender's pair.
  * Flows use all pairs, of the sender and of the receiver.
  */
-TEST(bus_pair_flows, "bus.ethernet.pair_flows", 1, 0, LINE_NOTIFY)
+TEST(bus_pair_flows, "bus.ethernet.pair_flows", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static struct pairs from, to;
 	static u8 frame[LENGTH];
@@ -234,7 +234,7 @@ TEST(bus_pair_flows, "bus.ethernet.pair_flows", 1, 0, LINE_NOTIFY)
 }
 
 /* A pair without buffers loses its frames, and stops no other. */
-TEST(bus_pair_stands, "bus.ethernet.pair_stands", 1, 0, LINE_NOTIFY)
+TEST(bus_pair_stands, "bus.ethernet.pair_stands", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static struct pairs from, to;
 	struct vbus_returned got;
