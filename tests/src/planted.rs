@@ -123,11 +123,11 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// A run of one test without a fault ends within so many seconds, unless the host is very busy.
+/// The longest time of a run without a fault, in seconds.
 const LIMIT: u64 = 60;
-/// A run with a fault hangs when it takes so many times as long as that without, and at least
-/// [`LEAST`].
+/// The longest time of a run with a fault: this multiple of the time without it.
 const LONGER: u32 = 4;
+/// The same, at least.
 const LEAST: Duration = Duration::from_secs(10);
 
 /// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault

@@ -79,6 +79,7 @@ fn a_place_that_is_none_is_refused_in_a_line() {
         "block --quick --plot /nonexistent/p",
         "net --plot /nonexistent/p",
         "net --older /nonexistent",
+        "net --older /dev/null --older-kernel /nonexistent",
         "overcommit --root /nonexistent",
         "overcommit --plot /nonexistent/p",
         "apps bash --root /nonexistent",

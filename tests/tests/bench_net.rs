@@ -42,6 +42,15 @@ fn possible() -> bool {
     done.code == 0
 }
 
+/// The same for figures, which are those of the program as it is shipped.
+fn measurable() -> bool {
+    if cfg!(debug_assertions) {
+        eprintln!("NOT TESTED: the program is not optimized.");
+        return false;
+    }
+    possible()
+}
+
 /// The rows, the comparisons and the bars of few and short rounds.
 fn bench(words: &[&str]) -> [Vec<Value>; 3] {
     full_bench(&[&["--quick"], words].concat())
@@ -148,11 +157,7 @@ fn a_shaped_link_bounds_every_path_over_it() {
 #[ignore = "it measures for minutes, and wants the program as it is shipped"]
 fn a_link_of_a_gigabit_is_as_fast_as_the_host_s() {
     const LEAST: f64 = 0.99;
-    if !possible() {
-        return;
-    }
-    if cfg!(debug_assertions) {
-        eprintln!("NOT TESTED: the program is not optimized.");
+    if !measurable() {
         return;
     }
     let words = ["--mtu", "1500", "--rounds", "9", "--rate", "1000"];
@@ -178,11 +183,7 @@ fn a_link_of_a_gigabit_is_as_fast_as_the_host_s() {
 #[ignore = "it measures for minutes, and wants the program as it is shipped"]
 fn cards_meet_their_bars() {
     const SHORT_US: f64 = 30.0;
-    if !possible() {
-        return;
-    }
-    if cfg!(debug_assertions) {
-        eprintln!("NOT TESTED: the program is not optimized.");
+    if !measurable() {
         return;
     }
     let (_, [rows, _, bars]) = measured(&["--rounds", "9"]);

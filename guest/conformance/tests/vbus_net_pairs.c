@@ -56,7 +56,7 @@ static u32 get_pairs(struct bus_link *link, u32 pairs)
 	return got;
 }
 
-/* Opens a port with so many pairs, and sets its link up. */
+/* Opens a port with this number of pairs, and sets its link up. */
 static void open_pairs(struct bus *bus, struct pairs *at, u32 interface, u32 pairs)
 {
 	struct port *port = &at->port;

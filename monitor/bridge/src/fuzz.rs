@@ -31,7 +31,7 @@ const BITS: u64 = 0x300000;
 const CANARY_SIZE: usize = 0x1000;
 /// Steps from this number on, in place of the one that it would be otherwise, are those of vCPUs.
 pub const KICKS: u8 = 0xf0;
-/// After so many rounds there must be nothing left to do.
+/// The number of rounds after which no work may be left.
 const ROUNDS: usize = 100_000;
 
 #[test]

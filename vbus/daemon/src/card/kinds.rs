@@ -5,7 +5,7 @@ use super::worker::{Made, Open};
 use paravane_net::user::{Config, Network};
 use paravane_net::{Error as NetError, tap};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
-use paravane_vbus_cards::{Counts, Stack, Wire};
+use paravane_vbus_cards::{Counts, Stack, Waker, Wire};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +13,24 @@ use std::sync::Arc;
 /// The MTU of the user-mode network: that of ordinary Ethernet, since clients may have small
 /// buffers.
 const MTU: u16 = 1500;
+
+/// A card on a link. The waker wakes it from now on.
+pub fn on_link(mut card: Wire, waker: &Waker) -> Made {
+    card.base.start(waker);
+    Made {
+        presence: Some(card.presence()),
+        card: Box::new(card),
+    }
+}
+
+/// The same on a network of its own, which never goes away.
+pub fn on_stack(mut card: Stack, waker: &Waker) -> Made {
+    card.base.start(waker);
+    Made {
+        presence: None,
+        card: Box::new(card),
+    }
+}
 
 /// An address of Ethernet.
 pub type Mac = [u8; 6];
@@ -114,13 +132,7 @@ impl Kind for Tap {
                 card.offload_by(offloads);
             }
             card.base.count(counts);
-            Ok(Box::new(move |waker| {
-                card.base.start(waker);
-                Ok(Made {
-                    presence: Some(card.presence()),
-                    card: Box::new(card),
-                })
-            }))
+            Ok(Box::new(move |waker| Ok(on_link(card, waker))))
         }))
     }
 
@@ -191,13 +203,7 @@ impl Kind for User {
             let network = Network::new(config).map_err(|e| error(&e))?;
             let mut card = Stack::new(network, mac);
             card.base.count(counts);
-            Ok(Box::new(move |waker| {
-                card.base.start(waker);
-                Ok(Made {
-                    presence: None,
-                    card: Box::new(card),
-                })
-            }))
+            Ok(Box::new(move |waker| Ok(on_stack(card, waker))))
         }))
     }
 

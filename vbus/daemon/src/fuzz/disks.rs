@@ -351,12 +351,12 @@ impl World<'_> {
 fn play(vbus: &mut Vbus, host: Host<'_>, bytes: &[u8]) {
     let mut input = Input::new(bytes);
     vbus.create_bus(&bus()).unwrap();
-    let who = Credentials {
+    let root = Credentials {
         process: 1,
         uid: 0,
         gids: Vec::new(),
     };
-    let member = vbus.join(&bus(), who, true).unwrap();
+    let member = vbus.join(&bus(), root, true).unwrap();
     let disks = DEVICES.map(|name| Disk::new(vbus, name)).into();
     let mut world = World {
         vbus,

@@ -2,7 +2,7 @@
 //! What cards lead to: in the place of a tap a pair of sockets, whose other end the target has; and
 //! a user-mode network to which every address belongs.
 
-use super::super::kinds::{Kind, Mac, Try};
+use super::super::kinds::{Kind, Mac, Try, on_link, on_stack};
 use super::super::worker::{Made, Open};
 use paravane_fuzz::Input;
 use paravane_net::Link;
@@ -92,12 +92,7 @@ impl Kind for Double {
                 };
                 let mut card = Stack::new(Network::new(config).unwrap(), mac);
                 card.base.count(counts);
-                card.base.start(waker);
-                let card = Box::new(card);
-                Ok(Made {
-                    card,
-                    presence: None,
-                })
+                Ok(on_stack(card, waker))
             }));
         }
         let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -108,11 +103,7 @@ impl Kind for Double {
             may()?;
             let mut card = Wire::new(Link::reads(ours, MTU).unwrap(), mac);
             card.base.count(counts);
-            card.base.start(waker);
-            Ok(Made {
-                presence: Some(card.presence()),
-                card: Box::new(card),
-            })
+            Ok(on_link(card, waker))
         }))
     }
 

@@ -6,8 +6,8 @@
 //! What is accepted is read back, what is refused changes nothing, and a tap is open only as long
 //! as a client is connected.
 
-use super::super::kinds::{Kind, Mac, Tap, Try};
-use super::super::worker::{Made, Open};
+use super::super::kinds::{Kind, Mac, Tap, Try, on_link};
+use super::super::worker::Open;
 use super::*;
 use crate::fuzz::{attributes, word};
 use paravane_net::Link;
@@ -106,13 +106,7 @@ impl Kind for Double {
             let link = Link::reads(host.open(&name)?, MTU).unwrap();
             let mut card = Wire::new(link, mac);
             card.base.count(counts);
-            Ok(Box::new(move |waker| {
-                card.base.start(waker);
-                Ok(Made {
-                    presence: Some(card.presence()),
-                    card: Box::new(card),
-                })
-            }))
+            Ok(Box::new(move |waker| Ok(on_link(card, waker))))
         }))
     }
 
@@ -156,12 +150,12 @@ impl<'a> World<'a> {
         };
         let mut vbus = Vbus::new(vec![Box::new(class)]);
         vbus.create_bus(&name("lan")).unwrap();
-        let who = Credentials {
+        let root = Credentials {
             process: 1,
             uid: 0,
             gids: Vec::new(),
         };
-        let member = vbus.join(&name("lan"), who, true).unwrap();
+        let member = vbus.join(&name("lan"), root, true).unwrap();
         let devices = NAMES.map(|device| {
             vbus.create_device(&name(device), TAP, &[]).unwrap();
             Device {
@@ -206,7 +200,7 @@ impl<'a> World<'a> {
         outcome.expect("something was ordered").is_ok()
     }
 
-    /// Whether the host has a tap that nobody uses.
+    /// Whether the host has a tap without a user.
     fn is_free(&self, tap: &str) -> bool {
         let used = |device: &Device| device.client.is_some() && device.tap == tap;
         TAPS.contains(&tap) && !self.devices.iter().any(used)

@@ -46,8 +46,13 @@ pub fn run(args: &BenchNet) -> anyhow::Result<Outcome> {
 /// processes end with them.
 fn outside(args: &BenchNet) -> anyhow::Result<Outcome> {
     selected(args, Apart::find().is_some())?;
-    for file in args.older.iter().chain(&args.older_kernel) {
-        fs::metadata(file).with_context(|| format!("--older: {}", file.display()))?;
+    for (option, file) in [
+        ("--older", &args.older),
+        ("--older-kernel", &args.older_kernel),
+    ] {
+        if let Some(file) = file {
+            fs::metadata(file).with_context(|| format!("{option}: {}", file.display()))?;
+        }
     }
     if let Some(file) = &args.plot {
         plot::check_file(file)?;
