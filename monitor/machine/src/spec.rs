@@ -150,6 +150,8 @@ pub enum Heuristic {
     Costs,
     /// A vCPU that halts looks for an interrupt of another one before it sleeps
     HaltPolls,
+    /// vCPUs take turns where there are more busy ones than CPUs
+    CpuTurns,
 }
 
 /// What runs a machine.

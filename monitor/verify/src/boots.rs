@@ -255,6 +255,7 @@ fn on_processes(
             large_pages: true,
             costs: true,
             halt_polls: true,
+            cpu_turns: true,
         })
     })?;
     let time = (deadline, files.timeout);

@@ -60,6 +60,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             large_pages: true,
             costs: true,
             halt_polls: true,
+            cpu_turns: true,
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

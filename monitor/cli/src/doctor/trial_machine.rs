@@ -55,6 +55,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             large_pages: true,
             costs: true,
             halt_polls: true,
+            cpu_turns: true,
         })
     })?;
     let deadline = Instant::now() + timeout;

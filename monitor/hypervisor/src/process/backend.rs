@@ -51,6 +51,7 @@ impl Hypervisor for Process {
                 large_pages: true,
                 costs: true,
                 halt_polls: true,
+                cpu_turns: true,
             };
             let mut all = vec![Model::virtio(Rng::default())];
             all.extend(devices()?);

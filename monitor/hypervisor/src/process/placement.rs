@@ -6,6 +6,8 @@
 //! chooses the CPU: several machines must not all begin at CPU 0, and a vCPU must move when its CPU
 //! is taken away.
 
+mod turns;
+
 use super::core::Core;
 use super::process_ids::Process;
 use super::shared::size;
@@ -16,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use turns::{Busy, Turns};
 
 /// `vcpu_cpu`: any CPU.
 const ANY: u32 = u32::MAX;
@@ -141,21 +144,25 @@ pub struct Balance {
     at: u64,
     /// Random, so that two machines do not both take the same idle CPU again and again.
     random: u32,
+    /// Where no CPU is idle; `None`: vCPUs stay where they are then.
+    turns: Option<Turns>,
 }
 
 impl Balance {
-    pub fn new(core: &Core) -> Self {
+    pub fn new(core: &Core, turns: bool) -> Self {
         Balance {
             load: Load::sample(),
             ran: vec![false; core.vcpus],
             stolen: vec![0; core.vcpus],
             at: sys::monotonic(),
             random: std::process::id() | 1,
+            turns: turns.then(|| Turns::new(core.vcpus)),
         }
     }
 
     /// Moves vCPUs whose CPU is no longer allowed. Also moves one vCPU that shares its CPU, with
-    /// another vCPU or with other programs, while another CPU is idle.
+    /// another vCPU or with other programs, while another CPU is idle. Where none is, vCPUs take
+    /// turns ([`Turns`]).
     pub fn look(&mut self, core: &Core) {
         let running: Vec<bool> = (0..core.vcpus)
             .map(|vcpu| {
@@ -175,7 +182,7 @@ impl Balance {
         let vcpus: Vec<Vcpu> = (0..core.vcpus)
             .map(|vcpu| Vcpu {
                 busy: running[vcpu] && self.ran[vcpu],
-                waits: stolen[vcpu].saturating_sub(self.stolen[vcpu]) > elapsed / 100 * WAITS,
+                waited: stolen[vcpu].saturating_sub(self.stolen[vcpu]) * 100 / elapsed,
             })
             .collect();
         // xorshift
@@ -183,13 +190,14 @@ impl Balance {
         self.random ^= self.random >> 17;
         self.random ^= self.random << 5;
         let usage = |cpu| now.busy(&self.load, cpu);
-        for (vcpu, cpu) in moves(
-            &core.cpus.all(),
-            &allowed(),
-            &vcpus,
-            usage,
-            self.random.is_multiple_of(2),
-        ) {
+        let (placement, allowed) = (core.cpus.all(), allowed());
+        let willing = self.random.is_multiple_of(2);
+        let mut all = moves(&placement, &allowed, &vcpus, usage, willing);
+        if let (true, Some(turns)) = (all.is_empty(), &mut self.turns) {
+            let busy = busy(&placement, &vcpus);
+            all = turns.look(&busy, &allowed, turns::wanting(), self.random >> 1);
+        }
+        for (vcpu, cpu) in all {
             tracing::debug!(vcpu, cpu, "moving a vCPU");
             core.cpus.set_moved();
             core.cpus.set(&core.shared, vcpu, cpu);
@@ -209,8 +217,27 @@ impl Balance {
 struct Vcpu {
     /// It was running at both looks.
     busy: bool,
-    /// It often waits for its CPU, mostly because of other machines and programs.
-    waits: bool,
+    /// Percent of the time for which it waited for its CPU, mostly because of other vCPUs and
+    /// programs.
+    waited: u64,
+}
+
+impl Vcpu {
+    fn waits(&self) -> bool {
+        self.waited > WAITS
+    }
+}
+
+/// The busy ones, with their CPUs.
+fn busy(placement: &[u32], vcpus: &[Vcpu]) -> Vec<Busy> {
+    let all = placement.iter().zip(vcpus).enumerate();
+    let busy = all.filter(|(_, (_, one))| one.busy);
+    busy.map(|(vcpu, (&cpu, one))| Busy {
+        vcpu,
+        cpu,
+        waited: one.waited.min(100),
+    })
+    .collect()
 }
 
 /// The vCPUs that move, and their new CPUs.
@@ -256,7 +283,7 @@ fn moves(
             .count()
             > 1;
         vcpus[vcpu].busy
-            && (with_us || vcpus[vcpu].waits)
+            && (with_us || vcpus[vcpu].waits())
             && usage(cpu).is_some_and(|percent| percent > BUSY)
     };
     // The last one of those on a CPU moves, so vCPU 0 stays.
@@ -313,7 +340,7 @@ mod tests {
 
     const BUSY_ONE: Vcpu = Vcpu {
         busy: true,
-        waits: false,
+        waited: 0,
     };
 
     #[test]
@@ -349,7 +376,7 @@ mod tests {
     fn a_waiting_vcpu_moves_to_an_idle_cpu() {
         let usage = |cpu| Some(if cpu == 0 { 100 } else { 0 });
         let waiting = Vcpu {
-            waits: true,
+            waited: 50,
             ..BUSY_ONE
         };
         assert_eq!(moves(&[0], &[0, 1], &[waiting], usage, true), [(0, 1)]);

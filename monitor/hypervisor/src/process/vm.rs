@@ -15,7 +15,7 @@ use super::layer::Layer;
 use super::limits;
 use super::memory_accounts::Accounts;
 use super::observer::Observer;
-use super::placement::{self, Load};
+use super::placement::{self, Balance, Load};
 use super::ram::Ram;
 use super::shared::{Shared, size};
 use super::shared_setup;
@@ -23,6 +23,7 @@ use super::signal_scope::SignalScope;
 use super::supervisor::{self, Pool};
 use super::sys;
 use super::vcpu_counters;
+use super::watch::Regular;
 use super::watch_sleep::WatchSleep;
 use super::{alarm, host_cpu, kick, kick_service, watch};
 use crate::Counters;
@@ -82,6 +83,8 @@ pub struct Config<'a> {
     pub costs: bool,
     /// A vCPU that halts may look for interrupts of others before it sleeps.
     pub halt_polls: bool,
+    /// vCPUs take turns where there are more busy ones than CPUs.
+    pub cpu_turns: bool,
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -179,7 +182,11 @@ impl Vm {
             outputs: Arc::new(Outputs::new(QUEUED)?),
             threads: Vec::new(),
         };
-        vm.start_threads(layer, ram, pool, clock, budget, devices)?;
+        let regular = Regular {
+            balance: Balance::new(&vm.core, config.cpu_turns),
+            clock,
+        };
+        vm.start_threads(layer, ram, pool, regular, budget, devices)?;
         tracing::info!(
             entry = format_args!("{:#x}", kernel.entry),
             limit = pool.limit,
@@ -193,7 +200,7 @@ impl Vm {
         layer: Layer<'static>,
         ram: Ram,
         pool: Pool,
-        clock: Clock,
+        regular: Regular,
         budget: Budget,
         devices: Devices,
     ) -> anyhow::Result<()> {
@@ -238,7 +245,7 @@ impl Vm {
         let sleep = WatchSleep::new().context("cannot watch the host's clock")?;
         // Landlock would hide the processes' lists of mappings from it.
         self.spawn("watch", Files::any(), move |core| {
-            watch::run(core, &sleep, clock, accounts, integrity)
+            watch::run(core, &sleep, regular, accounts, integrity)
         })?;
         self.spawn("alarms", Files::none(), |core| alarm::run(core))?;
         if self.signal_scope == SignalScope::Monitor {

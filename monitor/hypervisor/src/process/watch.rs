@@ -43,16 +43,24 @@ const IDLE_LOOK_EACH: u64 = SECOND / 100;
 /// The first updates of the clock page come sooner, because it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
+/// What the thread corrects at regular times.
+pub struct Regular {
+    /// The clock page.
+    pub clock: Clock,
+    /// The CPUs of the vCPUs.
+    pub balance: Balance,
+}
+
 /// Runs the thread until the machine is stopped.
 pub fn run(
     core: &Core,
     sleep: &WatchSleep,
-    clock: Clock,
+    Regular { clock, balance }: Regular,
     accounts: Accounts,
     integrity: Integrity,
 ) {
     let mut watch = Watch {
-        balance: Balance::new(core),
+        balance,
         accounts,
         integrity,
         parallel: core.vcpus.min(placement::allowed().len()).max(1) as u64,
@@ -269,7 +277,10 @@ mod tests {
                 run(
                     &core,
                     &WatchSleep::new().unwrap(),
-                    Clock::new(Sample::take()),
+                    Regular {
+                        clock: Clock::new(Sample::take()),
+                        balance: Balance::new(&core, true),
+                    },
                     accounts,
                     integrity,
                 )

@@ -315,6 +315,7 @@ impl Machine {
             large_pages: self.spec.uses(Heuristic::LargePages),
             costs: self.spec.uses(Heuristic::Costs),
             halt_polls: self.spec.uses(Heuristic::HaltPolls),
+            cpu_turns: self.spec.uses(Heuristic::CpuTurns),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = process::Vm::prepare(&config, devices).context(START)?;

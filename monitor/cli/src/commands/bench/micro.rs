@@ -226,6 +226,7 @@ impl Bench<'_> {
             large_pages: true,
             costs: true,
             halt_polls: true,
+            cpu_turns: true,
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

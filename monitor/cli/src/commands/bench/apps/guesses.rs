@@ -34,7 +34,7 @@ macro_rules! guess {
 }
 
 /// In the order of docs/tuning.md. Those of the layer have no switches, but for halt polls.
-static GUESSES: [Guess; 24] = [
+static GUESSES: [Guess; 25] = [
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
     guess!("shared-sites", "--append", "vmi.shared_sites=0"),
@@ -51,6 +51,7 @@ static GUESSES: [Guess; 24] = [
     guess!("rcu-expedite", "--append", "vmi.rcu_expedite=0"),
     guess!("pv-locks", "--append", "vmi.pv_locks=0"),
     guess!("halt-polls", "--without", "halt-polls"),
+    guess!("cpu-turns", "--without", "cpu-turns"),
     guess!("large-pages", "--without", "large-pages"),
     guess!("device-place", "--without", "device-place"),
     at(Place::Disk, guess!("lone-reads", "--without", "lone-reads")),
