@@ -200,6 +200,8 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// All loads and workloads in each round: a time under a load is compared with that at 1x of
+    /// the same round, since hosts are faster in one hour than in another.
     fn workloads(
         &self,
         plan: &Plan,
@@ -216,27 +218,43 @@ impl Bench<'_> {
                 Some(why) => report.skip(workload.name, why),
             }
         }
+        let ticket = plan.ticket.then_some(ticket::NAME);
+        let names = || ready.iter().map(|workload| workload.name).chain(ticket);
+        let mut rows: Vec<(u32, &'static str, Pair)> = Vec::new();
         for &case in &plan.cases {
-            progress.step(&format!("starting machines for {case}x"));
-            let hogs = self.hogs(case, &machines)?;
-            for workload in &ready {
-                self.row(workload.name, case, progress, report, |locks| {
-                    self.turn(workload, &mut machines[usize::from(locks)], &hogs)
-                })?;
-            }
-            if plan.ticket {
-                self.row(ticket::NAME, case, progress, report, |locks| {
-                    ticket::turn(self, &guest, locks, &hogs)
-                })?;
-            }
-            report.clocks.push(Clock {
-                case: format!("{case}x"),
-                offset_ns: machines[1].clock_offset()?,
-                accounted_percent: None,
-            });
-            drop(hogs);
+            rows.extend(names().map(|name| (case, name, Pair::default())));
         }
-        Ok(())
+        let mut clocks = Vec::new();
+        let result = (0..self.rounds()).try_for_each(|round| {
+            clocks.clear();
+            for &case in &plan.cases {
+                progress.step(&format!("starting machines for {case}x"));
+                let hogs = self.hogs(case, &machines)?;
+                for (_, name, pair) in rows.iter_mut().filter(|row| row.0 == case) {
+                    let rounds = self.rounds();
+                    progress.step(&format!("{case}x, {name}: round {} of {rounds}", round + 1));
+                    let found = ready.iter().find(|workload| workload.name == *name);
+                    in_turns(round, pair, |locks| match found {
+                        Some(workload) => {
+                            self.turn(workload, &mut machines[usize::from(locks)], &hogs)
+                        }
+                        None => ticket::turn(self, &guest, locks, &hogs),
+                    })?;
+                }
+                clocks.push(Clock {
+                    case: format!("{case}x"),
+                    offset_ns: machines[1].clock_offset()?,
+                    accounted_percent: None,
+                });
+            }
+            Ok(())
+        });
+        // The rounds before an error make rows, too.
+        for (case, name, pair) in rows.iter().filter(|row| row.2.rounds() > 0) {
+            report.add(*case, name, pair);
+        }
+        report.clocks.append(&mut clocks);
+        result
     }
 
     /// A machine without paravirtual locks, and one with them.
@@ -262,46 +280,6 @@ impl Bench<'_> {
         Ok(hogs)
     }
 
-    /// A row of the report: a workload without paravirtual locks and with them, in turns. The
-    /// rounds before an error make one, too.
-    fn row(
-        &self,
-        name: &'static str,
-        case: u32,
-        progress: &Progress,
-        report: &mut Report,
-        turn: impl FnMut(bool) -> anyhow::Result<Turn>,
-    ) -> anyhow::Result<()> {
-        let mut pair = Pair::default();
-        let result = self.pair(name, case, progress, &mut pair, turn);
-        if pair.rounds() > 0 {
-            report.add(case, name, &pair);
-        }
-        result
-    }
-
-    fn pair(
-        &self,
-        name: &str,
-        case: u32,
-        progress: &Progress,
-        pair: &mut Pair,
-        mut turn: impl FnMut(bool) -> anyhow::Result<Turn>,
-    ) -> anyhow::Result<()> {
-        let rounds = self.rounds();
-        for round in 0..rounds {
-            progress.step(&format!("{case}x, {name}: round {} of {rounds}", round + 1));
-            if round.is_multiple_of(2) {
-                let base = turn(false)?;
-                pair.add(base, turn(true)?);
-            } else {
-                let with = turn(true)?;
-                pair.add(turn(false)?, with);
-            }
-        }
-        Ok(())
-    }
-
     /// A workload once in a machine, and the processors that it and the load had meanwhile.
     fn turn(
         &self,
@@ -325,6 +303,22 @@ impl Bench<'_> {
             load: mean(used.sum()),
         })
     }
+}
+
+/// A workload without paravirtual locks and with them: each is the first in every second round.
+fn in_turns(
+    round: u32,
+    pair: &mut Pair,
+    mut turn: impl FnMut(bool) -> anyhow::Result<Turn>,
+) -> anyhow::Result<()> {
+    if round.is_multiple_of(2) {
+        let base = turn(false)?;
+        pair.add(base, turn(true)?);
+    } else {
+        let with = turn(true)?;
+        pair.add(turn(false)?, with);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -120,7 +120,8 @@ pub struct Row {
     pub pv_processors: f64,
     /// Processors that the load had in the round in which it had fewest.
     pub load_processors: f64,
-    /// The median time with them in percent of that at 1x times the load: 100 is the ideal share.
+    /// The time with them in percent of that at 1x times the load, in the median of the rounds: 100
+    /// is the ideal share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ideal_percent: Option<f64>,
     /// Its interval, and the same without them: in percent of the same time.
@@ -172,16 +173,21 @@ impl Row {
         (-self.gain_percent, [-high, -low])
     }
 
-    /// Compares it with the same workload at 1x. The interval is that of the quotient of two
-    /// medians, each of which is in its own.
+    /// Compares it with the same workload at 1x, round by round. The last round may have no turn
+    /// under this load.
     pub fn beside(&mut self, case: u32, alone: &Row) {
         let load = f64::from(case);
-        let [[base, pv], [_, one]] = [self.times(), alone.times()];
-        let percent = |time: f64, ideal: f64| time / (ideal * load) * 100.0;
-        let ([low, high], [least, most]) = (interval(&pv), interval(&one));
-        self.ideal_percent = Some(percent(median(&pv), median(&one)));
-        self.ideal_ci95 = Some([percent(low, most), percent(high, least)]);
-        self.base_ideal_percent = Some(percent(median(&base), median(&one)));
+        let percents = |times: Vec<f64>| -> Vec<f64> {
+            let [_, one] = alone.times();
+            let rounds = times.iter().zip(one);
+            rounds
+                .map(|(time, ideal)| time / (ideal * load) * 100.0)
+                .collect()
+        };
+        let [base, pv] = self.times().map(percents);
+        self.ideal_percent = Some(median(&pv));
+        self.ideal_ci95 = Some(interval(&pv));
+        self.base_ideal_percent = Some(median(&base));
     }
 
     /// Compares it with the bar of the gain: at least that of the seed, or the ideal share. Plain
@@ -318,13 +324,12 @@ mod tests {
         let mut both = row(2, &[(4.0, 2.0), (4.4, 3.0)]);
         both.beside(2, &alone);
         let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-6;
-        assert!(close(both.ideal_percent, 2.5 / 2.2 * 100.0), "{both:?}");
-        assert!(
-            close(both.base_ideal_percent, 4.2 / 2.2 * 100.0),
-            "{both:?}"
-        );
+        // 100 and 125 %, and 200 and 183 %.
+        assert!(close(both.ideal_percent, 112.5), "{both:?}");
+        let base = (2.0 + 4.4 / 2.4) / 2.0 * 100.0;
+        assert!(close(both.base_ideal_percent, base), "{both:?}");
         let [low, high] = both.ideal_ci95.unwrap();
-        assert!(close(Some(low), 2.0 / 2.4 * 100.0) && close(Some(high), 150.0));
+        assert!(close(Some(low), 100.0) && close(Some(high), 125.0));
     }
 
     /// The verdict of a row at this load, beside one second at 1x.
@@ -355,8 +360,15 @@ mod tests {
         assert_eq!(judged(2, 3.0, 2.1), (met, ideal.clone()));
         assert_eq!(judged(2, 3.0, 2.4), (missed, ideal.clone()));
         assert_eq!(judged(3, 3.0, 3.0), (met, ideal.clone()));
-        // The intervals reach from below the bar to above it.
-        assert_eq!(judged(2, 3.0, 2.2), (Some(Verdict::Undecided), ideal));
+        // What a round has more than the one before, it has at 1x, too.
+        assert_eq!(judged(2, 3.0, 2.19), (met, ideal));
+        // The interval reaches from below the bar to above it.
+        let around: Vec<_> = (-3..=3).map(|n| 2.2 + f64::from(n) / 100.0).collect();
+        let around: Vec<_> = around.into_iter().map(|pv| (3.0, pv)).collect();
+        let mut row = row(2, &around);
+        row.beside(2, &steady(1, 1.0, 1.0));
+        row.judge_gain(2);
+        assert_eq!(row.verdict, Some(Verdict::Undecided));
     }
 
     #[test]
