@@ -15,10 +15,10 @@ mod plan;
 mod plot;
 mod promise;
 mod report;
-mod roots;
+pub(super) mod roots;
 #[expect(unsafe_code, reason = "works between fork and exec")]
 pub(super) mod session;
-mod sides;
+pub(super) mod sides;
 mod views;
 
 use super::markdown::Page;

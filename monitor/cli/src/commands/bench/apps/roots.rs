@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root file systems of both sides: a Debian in the user's cache, or a folder of the user.
 
-use super::description::App;
+use super::description::{self, App};
 use super::sides::Root;
 use anyhow::{Context, bail};
 use paravane_images as images;
@@ -71,4 +71,15 @@ pub fn find(
         folder: kept.folder,
         guest: kept.image,
     })
+}
+
+/// The root in which `bench apps` measures this application, for other benchmarks.
+///
+/// # Errors
+/// As [`find`].
+pub fn of_app(name: &str, user: Option<&Path>, signals: &Signals) -> anyhow::Result<Root> {
+    let apps = description::all()?;
+    let app = apps.iter().find(|app| app.name == name);
+    let root = &app.with_context(|| format!("no application {name}"))?.root;
+    find(&cache()?, &apps, root, user, signals)
 }
