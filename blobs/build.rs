@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
 /// The folder of a makefile, the name of its output folder, and the files that it must make there.
-const PARTS: [(&str, &str, &[&str]); 6] = [
+const PARTS: [(&str, &str, &[&str]); 5] = [
     (
         "layers",
         "layers",
@@ -25,7 +25,6 @@ const PARTS: [(&str, &str, &[&str]); 6] = [
     ("guest/conformance", "conformance", &["conformance.elf"]),
     ("bench/micro", "micro", &["micro"]),
     ("bench/net", "net", &["net"]),
-    ("bench/block", "block", &["block"]),
     ("bench/exits", "exits", &["exits"]),
 ];
 

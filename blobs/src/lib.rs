@@ -36,9 +36,6 @@ pub static MICRO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/micro/micro"
 /// The measuring program of `paravane bench net`: a static Linux program.
 pub static NET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net/net"));
 
-/// The measuring program of `paravane bench block`: a static Linux program.
-pub static BLOCK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/block/block"));
-
 /// The program of `paravane bench exits`: a static Linux program.
 pub static EXITS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/exits/exits"));
 

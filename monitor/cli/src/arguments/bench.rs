@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arguments of `bench`.
 
+use super::bench_block::BenchBlock;
 use super::bench_vbus::{BenchVbus, BenchVbusPeer};
 use clap::{Args, Subcommand, ValueEnum};
 use paravane_machine::spec::RomLayer;
@@ -20,7 +21,8 @@ pub enum Bench {
     Kernel(BenchKernel),
     /// Measure networks of machines beside the host: virtio-net and cards of the virtual bus
     Net(BenchNet),
-    /// Measure disks of machines beside a file of the host: virtio-blk and the virtual bus
+    /// Measure disks of machines beside a file of the host, with fio: virtio-blk and the virtual
+    /// bus
     Block(BenchBlock),
     /// Measure packets between processes over a virtual bus, beside a socket pair and pipes
     Vbus(BenchVbus),
@@ -124,47 +126,6 @@ pub struct BenchNet {
     /// The part of the command in its own namespaces
     #[arg(long, hide = true)]
     pub inside: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct BenchBlock {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Draw the ratios to the host into FILE, as SVG
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
-
-    /// Few and short rounds, to see that it works
-    #[arg(long)]
-    pub quick: bool,
-
-    /// How often each path is measured
-    #[arg(
-        long, value_name = "N", default_value_t = 9,
-        value_parser = clap::value_parser!(u32).range(1..=1000)
-    )]
-    pub rounds: u32,
-
-    /// Also measure a disk of vbusd, by each of its engines
-    #[arg(long)]
-    pub engines: bool,
-
-    /// Where the file is made, of 256 MiB [default: the folder for temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub folder: Option<PathBuf>,
-
-    /// Virtual CPUs of each machine
-    #[arg(
-        long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=64)
-    )]
-    pub cpus: u32,
-
-    /// Kernel: ELF file with its relocations [default: what `paravane kernel build` makes]
-    #[arg(long, value_name = "FILE")]
-    pub kernel: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

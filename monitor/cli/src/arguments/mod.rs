@@ -2,6 +2,7 @@
 //! The command line: commands, options and help texts.
 
 mod bench;
+mod bench_block;
 mod bench_vbus;
 mod config;
 mod conformance;
@@ -12,9 +13,10 @@ mod tools;
 mod vbus;
 
 pub use bench::{
-    Bench, BenchApps, BenchBlock, BenchExits, BenchKernel, BenchMicro, BenchNative, BenchNet,
-    BenchOutput, BenchOvercommit, BenchVmi, BenchVmiHost, Peer, Place,
+    Bench, BenchApps, BenchExits, BenchKernel, BenchMicro, BenchNative, BenchNet, BenchOutput,
+    BenchOvercommit, BenchVmi, BenchVmiHost, Peer, Place,
 };
+pub use bench_block::BenchBlock;
 pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{

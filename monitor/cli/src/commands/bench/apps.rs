@@ -15,9 +15,10 @@ mod plan;
 mod plot;
 mod promise;
 mod report;
+pub(super) mod roots;
 #[expect(unsafe_code, reason = "works between fork and exec")]
 pub(super) mod session;
-mod sides;
+pub(super) mod sides;
 mod views;
 
 use super::markdown::Page;
@@ -27,11 +28,10 @@ use crate::arguments::BenchApps;
 use anyhow::{Context, bail};
 use description::{App, Input};
 use measure::Bench;
-use paravane_images as images;
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
-use paravane_user_io::{files, stderr};
+use paravane_user_io::stderr;
 use peers::System;
 use plan::Group;
 use report::{Failure, Report};
@@ -45,10 +45,6 @@ use std::time::Duration;
 
 /// The name of the table's markers in the page.
 const MARKER: &str = "apps";
-/// The release of Debian of the roots.
-const SUITE: &str = "bookworm";
-/// The size of a root's file system, in MiB. Unused blocks take no space.
-const SIZE: u32 = 16 << 10;
 
 /// Measures, and prints or writes the table.
 pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
@@ -73,7 +69,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         stderr::say(&format!("paravane: {line}\n"));
     }
     sides::check_host()?;
-    root_of_user(args)?;
+    roots::of_user(args.root.as_deref())?;
     if args.kernel.is_none() {
         // Not in the first machine's time.
         kernel::locate_or_build()?;
@@ -82,7 +78,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     // Here, too, because what fetches it does not look at signals that have a handler.
     let linux = linux.then(kernel::source).transpose()?;
     let signals = Signals::install().context("cannot handle signals")?;
-    let cache = files::cache("roots")?.join("bench");
+    let cache = roots::cache()?;
     let prepared = prepare(&cache, &apps, &groups, linux.as_ref(), args, &signals);
     let (roots, inputs) = match prepared {
         // The error is a consequence of the signal.
@@ -157,53 +153,9 @@ fn prepare<'a>(
         if roots.contains_key(name) || !groups.iter().any(|group| group.app.root == app.root) {
             continue;
         }
-        roots.insert(name, find_root(cache, apps, name, args, signals)?);
+        let root = roots::find(cache, apps, name, args.root.as_deref(), signals)?;
+        roots.insert(name, root);
     }
     let input = linux.map(|source| inputs::linux(cache, source, signals));
     Ok((roots, input.transpose()?))
-}
-
-/// The folder that `--root` names, if it is one.
-fn root_of_user(args: &BenchApps) -> anyhow::Result<Option<PathBuf>> {
-    let Some(folder) = &args.root else {
-        return Ok(None);
-    };
-    let complain = || format!("--root {}", folder.display());
-    let folder = fs::canonicalize(folder).with_context(complain)?;
-    for needed in ["bin/bash", "dev", "proc", "sys", "tmp", "run", "srv", "mnt"] {
-        // What it is a link to is seen from the root.
-        if folder.join(needed).symlink_metadata().is_err() {
-            bail!("--root {}: it has no /{needed}", folder.display());
-        }
-    }
-    Ok(Some(folder))
-}
-
-fn find_root(
-    cache: &Path,
-    apps: &[App],
-    name: &str,
-    args: &BenchApps,
-    signals: &Signals,
-) -> anyhow::Result<Root> {
-    if let Some(folder) = root_of_user(args)? {
-        return Ok(Root {
-            guest: folder.clone(),
-            folder,
-        });
-    }
-    let packages: Vec<String> = apps
-        .iter()
-        .filter(|app| app.root == name)
-        .flat_map(|app| app.packages.iter().cloned())
-        .collect();
-    let kept = images::keep(cache, SUITE, &packages, SIZE, signals).with_context(|| {
-        format!(
-            "the root \"{name}\" cannot be made of Debian's packages, for which it takes a network"
-        )
-    })?;
-    Ok(Root {
-        folder: kept.folder,
-        guest: kept.image,
-    })
 }

@@ -36,22 +36,21 @@ pub fn folder(name: &str, program: &[u8]) -> anyhow::Result<TempDir> {
     Ok(folder)
 }
 
-/// Runs a command and passes on each of its lines, with the number of its process.
+/// Runs a command and passes on each of its lines.
 ///
 /// # Errors
 /// It cannot be started or fails, a signal came, or a line was refused.
 pub fn run(
     mut command: Command,
     signals: &Signals,
-    mut line: impl FnMut(&str, u32) -> anyhow::Result<()>,
+    mut line: impl FnMut(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     let mut child = Running(command.spawn().context("cannot start the program")?);
     let output = child.0.stdout.take().context("no pipe")?;
-    let process = child.0.id();
     for text in BufReader::new(output).lines() {
-        line(&text.context("the program's output")?, process)?;
+        line(&text.context("the program's output")?)?;
     }
     let status = child.0.wait()?;
     if let Some(signal) = signals.pending() {
@@ -135,7 +134,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one 1; echo wrong >&2; exit 3"]);
         let mut lines = Vec::new();
-        let error = run(command, &signals, |line, _| {
+        let error = run(command, &signals, |line| {
             lines.push(line.to_string());
             Ok(())
         });

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=bash
 #
-# Runs scripts on one side of `paravane bench apps`, the same way on each. Its input is a line for
-# each script, with \n for a new line and \\ for a backslash. Its output for each is three lines:
-# exit code and microseconds, the last line that the script printed, its last error message.
+# Runs scripts on one side of a benchmark, the same way on each. Its input is a line for each
+# script, with \n for a new line and \\ for a backslash. Its output for each is three lines: exit
+# code and microseconds, the last line that the script printed, its last error message.
 
 set -u
 # Both sides have the same mask. The host's side would inherit that of the user.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=sh
 #
-# host.sh ROOT SRV MNT NET DRIVER: makes the host's side of `paravane bench apps` of a root, in
-# namespaces of its own, and becomes the driver. The root is read-only; SRV becomes /srv, and MNT
-# becomes /mnt, unless it is empty.
+# host.sh ROOT SRV MNT NET DRIVER: makes the host's side of a benchmark of a root, in namespaces of
+# its own, and becomes the driver. The root is read-only; SRV becomes /srv, and MNT becomes /mnt,
+# unless it is empty.
 
 set -eu
 root=$1 srv=$2 mnt=$3 net=$4 driver=$5

@@ -256,6 +256,7 @@ impl<'a> Run<'a> {
             port: self.port(side),
             bus: matches!(system, System::Venet | System::Vblk),
             temporary: self.folder,
+            state: None,
         };
         let work = self.work(self.srv(side)?);
         match system {

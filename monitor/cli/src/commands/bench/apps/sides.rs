@@ -8,9 +8,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The path of the work's disk in a guest. The root is the first disk.
-const SECOND_DISK: &str = "/dev/vdb";
-
 /// A root file system, for all sides.
 #[derive(Clone, Debug)]
 pub struct Root {
@@ -18,6 +15,20 @@ pub struct Root {
     pub folder: PathBuf,
     /// What a machine gets: an ext4 image with the same files, or the folder itself.
     pub guest: PathBuf,
+}
+
+impl Root {
+    /// The path of a machine's further disk in the guest, on the virtual bus or of virtio-blk,
+    /// where a root that is an image is the first one.
+    pub fn next_disk(&self, bus: bool) -> &'static str {
+        if bus {
+            "/dev/vbd0"
+        } else if self.guest.is_dir() {
+            "/dev/vda"
+        } else {
+            "/dev/vdb"
+        }
+    }
 }
 
 /// Where a side finds things.
@@ -129,6 +140,8 @@ pub struct Machine<'a> {
     pub bus: bool,
     /// For what a machine writes to its root: on the same file system as the host's work.
     pub temporary: &'a Path,
+    /// The folder for states in which it looks for vbusd, if not the user's.
+    pub state: Option<&'a Path>,
 }
 
 /// Starts a machine.
@@ -141,6 +154,9 @@ pub fn guest<'a>(
     let mut command = session();
     command.arg(program).args(options(work, machine)?);
     command.env("TMPDIR", machine.temporary);
+    if let Some(state) = machine.state {
+        command.env("XDG_STATE_HOME", state);
+    }
     // What is measured is the same on every host.
     command.env("PARAVANE_HYPERVISOR", "process");
     Session::start("the machine", command, End::Machine, terms)
@@ -182,14 +198,10 @@ fn options(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsStrin
         }
         Place::Disk => {
             let mut file = work.srv.as_os_str().to_owned();
-            let disk = if machine.bus {
+            if machine.bus {
                 file.push(":vbus");
-                "/dev/vbd0"
-            } else if work.root.guest.is_dir() {
-                "/dev/vda"
-            } else {
-                SECOND_DISK
-            };
+            }
+            let disk = work.root.next_disk(machine.bus);
             add("--disk", file);
             driver = format!("mount -t ext4 {disk} /srv || exit 1\n{DRIVER}");
         }
@@ -267,6 +279,7 @@ mod tests {
             port,
             bus,
             temporary: Path::new("/w"),
+            state: None,
         };
         let words = options(&work, &machine).unwrap();
         let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

@@ -132,7 +132,7 @@ impl Terms<'_> {
         let mut reader = Reader::default();
         // All processes of this process-id namespace are the benchmark's. Work of the host's kernel
         // in interrupts counts for the process that was interrupted.
-        program::run(command, self.signals, |line, _| {
+        program::run(command, self.signals, |line| {
             reader.line(line, cpu_time::of_all)
         })?;
         reader.turn()
