@@ -20,7 +20,7 @@ use paravane_vbus::{
     ConnectionId, Credentials, Endpoint, Error, Event, Kind, MemberId, MemoryContext, Name, Vbus,
     limits,
 };
-use paravane_vbus_cards::Way;
+use paravane_vbus_cards::{Way, give_way};
 use paravane_vbus_shm::layout::{self, Bridge as Registers};
 use paravane_vbus_shm::memory::size;
 use std::fmt;
@@ -460,7 +460,9 @@ impl OwnDevice for Bridge {
     }
 
     fn serve(&mut self, host: bool, queues: u32) -> u32 {
-        self.round(host, queues, BUDGET)
+        let left = self.round(host, queues, BUDGET);
+        give_way(&mut self.vbus);
+        left
     }
 }
 

@@ -325,6 +325,10 @@ impl Device for Console {
         false
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         let rests = |queue: &Endpoint| queue.rest() || queue.ready();
         let takes = self.hears() && self.left().is_empty();

@@ -318,6 +318,10 @@ impl Device for FarDisk {
         false
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         let Some(client) = &self.place.client else {
             // Nothing to do before it has joined again. The guest's requests wait.

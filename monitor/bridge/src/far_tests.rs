@@ -105,6 +105,54 @@ fn a_breach_of_vbusd_s_ends_its_connection_and_touches_no_guest() {
     }
 }
 
+/// A card whose frames get no answer polls rarely, and one whose frames do polls each time.
+#[test]
+fn a_card_on_a_bus_polls_where_answers_come() {
+    const FRAMES: usize = 200;
+    let vbusd = HostileVbusd::start();
+    let script = Script {
+        interface: "virtual-ethernet".to_string(),
+        result: MAC.to_vec(),
+        caps: 0,
+        odd: None,
+    };
+    let (far, theirs) = vbusd.join(script, || Far::join(&vbusd.socket, "lan", "dev"));
+    let mut theirs = theirs.unwrap();
+    let bridge = Bridge::far(far.unwrap()).unwrap();
+    let attributes = bridge.attributes();
+    let poll = attributes.iter().find(|a| a.name() == "poll-us").unwrap();
+    // So that a busy host ends no poll before the answer.
+    poll.set(10_000);
+    let mut guest = Guest::new(bridge);
+    guest.up(0);
+    guest.work(1);
+    // As a vCPU's thread does it, which does not yield: other programs would make polls rare, too.
+    let serve = |guest: &mut Guest, queues| guest.bridge.kicked(queues).left;
+    let mut polled = |answered: bool| {
+        guest.send(&[(&[0x55; 60], 0)]);
+        let mut left = serve(&mut guest, 1);
+        let polls = left != 0;
+        assert!(theirs.take(|_| Vec::new()), "there is no frame");
+        if answered && polls {
+            guest.post(1, 64);
+            theirs.fill(&[0x33; 60], 60, 0);
+            left = serve(&mut guest, left);
+            assert_eq!(guest.received().len(), 1, "it does not look for the answer");
+        }
+        while left != 0 && !answered {
+            left = serve(&mut guest, left);
+        }
+        assert!(guest.tx.as_mut().unwrap().north.take().unwrap().is_some());
+        polls
+    };
+    let polls = (0..FRAMES).filter(|_| polled(false)).count();
+    assert!((3..=FRAMES / 10).contains(&polls), "{polls} of {FRAMES}");
+    // Until it tries again.
+    assert!((0..65).any(|_| polled(true)), "it never polls again");
+    let polls = (0..FRAMES).filter(|_| polled(true)).count();
+    assert_eq!(polls, FRAMES);
+}
+
 /// The administrator of the bus says which notifications are rare. An older vbusd has no such call.
 #[test]
 fn the_device_says_which_notifications_are_rare() {

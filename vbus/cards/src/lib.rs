@@ -20,9 +20,11 @@ mod pair;
 pub mod presence;
 mod stack;
 mod wire;
+mod yields;
 
 pub use base::Base;
 pub use counts::Counts;
 pub use host::{Offloads, Peer, Wake, Waker, Way};
 pub use stack::Stack;
 pub use wire::Wire;
+pub use yields::give_way;

@@ -8,12 +8,11 @@
 
 use crate::counts::Counts;
 use crate::host::Way;
+use paravane_vbus::polls::Luck;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest number of opportunities to look that are left out after looking in vain.
-const PAUSE: u32 = 64;
 /// The guest sends much if its notification comes so soon after the card began to sleep.
 const SOON: Duration = Duration::from_micros(50);
 /// Times in a row that it did.
@@ -28,37 +27,6 @@ const TRIPS: u32 = 32;
 #[must_use]
 pub fn weight(frame: &[u8]) -> u32 {
     u32::try_from(frame.len() / 2048).map_or(u32::MAX, |more| more.saturating_add(1))
-}
-
-/// How often opportunities to look are used.
-#[derive(Debug, Default)]
-struct Luck {
-    /// Times in a row that looking was in vain.
-    vain: u32,
-    /// Opportunities to leave out.
-    pause: u32,
-}
-
-impl Luck {
-    /// Whether to use an opportunity.
-    fn take(&mut self) -> bool {
-        let used = self.pause == 0;
-        self.pause = self.pause.saturating_sub(1);
-        used
-    }
-
-    fn paid_off(&mut self) {
-        self.vain = 0;
-    }
-
-    fn was_in_vain(&mut self) {
-        self.vain += 1;
-        // One in vain is no reason.
-        self.pause = match self.vain {
-            0 | 1 => 0,
-            n => (1 << n.min(16)).min(PAUSE),
-        };
-    }
 }
 
 /// A card that looks, or sleeps instead.
@@ -186,7 +154,7 @@ impl Looker {
     pub fn rested(&mut self) {
         self.looks.rested(Instant::now());
         // One look in vain is no reason.
-        if self.looks.answers.vain > 1 {
+        if self.looks.answers.vain() > 1 {
             self.tell(false);
         }
     }
@@ -285,6 +253,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paravane_vbus::polls::PAUSE;
 
     /// The card sleeps and is notified after so many microseconds. Returns whether it looks.
     fn notified(looks: &mut Looks, after: u64) -> bool {
@@ -362,6 +331,6 @@ mod tests {
             assert!(looks.again(true));
             looks.sent(Instant::now);
         }
-        assert_eq!(looks.senders.vain, 0);
+        assert_eq!(looks.senders.vain(), 0);
     }
 }

@@ -239,6 +239,10 @@ impl Device for Stack {
         looker.again(|| arm(network, waker.as_ref(), armed, false))
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         let full = !self.network.takes();
         if self.base.port.rest(full) {

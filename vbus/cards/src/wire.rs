@@ -346,6 +346,10 @@ impl Device for Wire {
         looker.again(|| arm(link.as_ref(), waker.as_ref(), armed, EventFlags::empty()))
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn streams(&self) -> bool {
         self.base.looker.streams()
     }

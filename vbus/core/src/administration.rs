@@ -13,11 +13,12 @@ use crate::ethernet::{KICK, TYPE, no_kick};
 use crate::events::Event;
 use crate::limits;
 use crate::name::Name;
+use crate::polls::{Polling, Polls, Thread};
 use crate::turns::Turns;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// All classes, devices, buses and clients.
 #[derive(Default)]
@@ -30,6 +31,10 @@ pub struct Vbus {
     pub(crate) turns: Turns,
     /// Room for those of a round that go on.
     pub(crate) going_on: Vec<ConnectionId>,
+    /// What the thread has done.
+    pub(crate) thread: Thread,
+    /// All that the last round did was to poll.
+    pub(crate) only_polls: bool,
     /// An event was added since the connector asked last.
     pub(crate) news: bool,
     pub(crate) last_member: u64,
@@ -39,8 +44,10 @@ pub struct Vbus {
 pub(crate) struct DeviceEntry {
     pub class: &'static str,
     pub device: Box<dyn Device>,
-    /// How long the device looks for work by itself before it wants to be notified again.
+    /// How long the device looks for work by itself, at most, before it wants to be notified again.
     pub poll: Duration,
+    /// What that led to.
+    pub polls: Polls,
     /// Connections that were reset because their clients broke the protocol.
     pub broken: u64,
 }
@@ -83,6 +90,9 @@ impl DeviceEntry {
     pub(crate) fn attributes(&self) -> Vec<Attribute> {
         let mut all = vec![Attribute::setting(POLL, self.poll.as_micros().to_string())];
         all.extend(self.device.attributes());
+        if self.device.adapts() {
+            all.extend(self.polls.attributes());
+        }
         all.push(Attribute::figure("resets-broken", self.broken));
         all
     }
@@ -105,8 +115,8 @@ pub(crate) struct Connection {
     /// It is in `turns`.
     pub queued: bool,
     pub priority: u8,
-    /// Since when its device has found nothing to do.
-    pub idle: Option<Instant>,
+    /// When its device polls.
+    pub polling: Polling,
 }
 
 /// A bus, for administrators.
@@ -254,6 +264,7 @@ impl Vbus {
             class,
             device,
             poll: POLL_FIRST,
+            polls: Polls::default(),
             broken: 0,
         };
         entry.device.set_poll(entry.poll);

@@ -12,6 +12,7 @@ use crate::error::{Error, Kind};
 use crate::events::{Event, Events};
 use crate::limits;
 use crate::name::Name;
+use crate::polls::Polling;
 use crate::turns;
 use paravane_vbus_shm::Role;
 use serde::{Deserialize, Serialize};
@@ -190,7 +191,7 @@ impl Vbus {
             device,
             queued: false,
             priority: turns::FIRST,
-            idle: None,
+            polling: Polling::default(),
         };
         self.connections.insert(id, connection);
         Ok(id)
@@ -323,6 +324,20 @@ impl Vbus {
         !self.turns.is_empty()
     }
 
+    /// Whether all that the last [`Vbus::work`] did was to look for work in vain. The connector
+    /// yields the CPU before it looks again: another program may wait for it. Devices that decide
+    /// themselves whether they poll yield by themselves.
+    #[must_use]
+    pub fn only_polls(&self) -> bool {
+        self.only_polls
+    }
+
+    /// The connector yielded the CPU, and got it back so late that programs which do not profit
+    /// from polls must have had it: polls end, and are rare for a while.
+    pub fn came_back_late(&mut self) {
+        self.thread.late += 1;
+    }
+
     /// Whether the last work of a device was a part of a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
@@ -335,6 +350,7 @@ impl Vbus {
     pub fn work(&mut self, budget: u32) -> Vec<ConnectionId> {
         let mut round = Round::default();
         let mut again = std::mem::take(&mut self.going_on);
+        self.only_polls = !self.turns.is_empty();
         for turn in 0..self.turns.round() {
             let next = if turn == 0 {
                 self.turns.oldest()
@@ -353,22 +369,32 @@ impl Vbus {
                 continue;
             };
             let work = entry.device.work(id, budget, &mut round);
+            let polling = &mut connection.polling;
             if work != Work::Nothing {
-                connection.idle = None;
+                self.only_polls = false;
+                self.thread.worked += 1;
+                polling.found(&mut entry.polls);
             }
             // A device that has just worked looks again for a while, since a notification costs
             // its client more than that.
-            let goes_on = work == Work::More
-                || (!entry.poll.is_zero() && entry.device.polls(id) && {
-                    let now = Instant::now();
-                    let idle = *connection.idle.get_or_insert(now);
-                    now.saturating_duration_since(idle) < entry.poll
-                })
-                || entry.device.rest(id);
+            let goes_on = work == Work::More || {
+                let polls = !entry.poll.is_zero() && entry.device.polls(id);
+                polls
+                    && if entry.device.adapts() {
+                        polling.again(entry.poll, self.thread, Instant::now, &mut entry.polls)
+                    } else {
+                        self.only_polls = false;
+                        polling.stretch.goes_on(entry.poll, Instant::now())
+                    }
+            };
             if goes_on {
                 again.push(id);
-            } else {
-                connection.idle = None;
+                continue;
+            }
+            polling.stop();
+            self.only_polls = false;
+            if entry.device.rest(id) {
+                again.push(id);
             }
         }
         let mut reset = Vec::new();

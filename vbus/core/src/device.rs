@@ -176,6 +176,13 @@ pub trait Device: Send {
         true
     }
 
+    /// Whether its polls become rare where they are in vain, as its connector sees it
+    /// ([`Polling`](crate::polls::Polling)). A device that decides by itself, or that never polls,
+    /// says no.
+    fn adapts(&self) -> bool {
+        true
+    }
+
     /// Whether its last work was a part of a stream, which is better done by a thread of the
     /// device's own than by the one that notifies.
     #[must_use]

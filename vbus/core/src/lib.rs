@@ -32,6 +32,7 @@ mod name;
     reason = "copies from and to memory that a connector has mapped"
 )]
 mod offsets;
+pub mod polls;
 mod turns;
 
 pub use access::{Access, Credentials};

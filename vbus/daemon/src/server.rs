@@ -14,6 +14,7 @@ use crate::store::Store;
 use anyhow::Context;
 use paravane_confine::pass_files;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
+use paravane_vbus_cards::give_way;
 use paravane_vbus_protocol::{Error as PacketError, MAX, MAX_FILES, Reply, Request};
 use paravane_vbus_protocol::{decode, encode};
 use rustix::event::{Timespec, epoll};
@@ -185,6 +186,7 @@ impl Server {
                 self.repeat(postponed);
             }
             self.vbus.work(BUDGET);
+            give_way(&mut self.vbus);
             if self.vbus.take_news() || unsent {
                 self.events();
             }

@@ -354,6 +354,10 @@ impl Device for Disk {
         false
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         self.queue
             .as_ref()

@@ -255,6 +255,10 @@ impl Device for Proxy {
         false
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, _: ConnectionId) -> bool {
         false
     }

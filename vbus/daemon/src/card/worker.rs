@@ -9,6 +9,7 @@ use super::keeper::Keeper;
 use super::news::{End, News, Outcome};
 use super::orders::Orders;
 use paravane_vbus::limits;
+use paravane_vbus::polls::Stretch;
 use paravane_vbus::{ConnectionId, Device, Endpoint, Error, Kind, Name, Round, Work};
 use paravane_vbus_cards::presence::Presence;
 use paravane_vbus_cards::{Wake, Waker};
@@ -57,8 +58,8 @@ struct Running {
     kick: Option<OwnedFd>,
     /// How long it looks for work by itself, in microseconds. The first thread sets it.
     poll: Arc<AtomicU64>,
-    /// Since when there was nothing to do.
-    idle: Option<Instant>,
+    /// When it does.
+    stretch: Stretch,
     awake: bool,
     /// The first thread was told that it is to close the connection.
     ended: bool,
@@ -221,7 +222,7 @@ impl Worker {
             made,
             kick: None,
             poll,
-            idle: None,
+            stretch: Stretch::default(),
             awake: false,
             ended: false,
         };
@@ -286,17 +287,14 @@ impl Running {
         let poll = Duration::from_micros(self.poll.load(Ordering::Relaxed));
         let work = card.work(id, BUDGET, round);
         if work != Work::Nothing {
-            self.idle = None;
+            self.stretch.end();
         }
+        let mut polls = || !poll.is_zero() && card.polls(id);
         self.awake = work == Work::More
-            || (!poll.is_zero() && card.polls(id) && {
-                let now = Instant::now();
-                let idle = *self.idle.get_or_insert(now);
-                now.saturating_duration_since(idle) < poll
-            })
+            || (polls() && self.stretch.goes_on(poll, Instant::now()))
             || card.rest(id);
         if !self.awake {
-            self.idle = None;
+            self.stretch.end();
         }
     }
 }

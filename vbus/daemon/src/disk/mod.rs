@@ -380,6 +380,10 @@ impl Device for Disk {
         false
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn rest(&mut self, id: ConnectionId) -> bool {
         !self.is_full(id) && self.ports.get(&id).is_some_and(Port::rest)
     }

@@ -170,6 +170,25 @@ impl Daemon {
         line.unwrap().trim_start_matches(':').trim().to_string()
     }
 
+    /// User and system time of vbusd, in hundredths of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let after = text.rsplit_once(')').unwrap().1;
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// Sets an attribute of the device `dev`.
+    pub fn set(&self, attribute: &str, value: &str) {
+        let request = Request::SetAttribute {
+            device: name("dev"),
+            attribute: attribute.to_string(),
+            value: value.to_string(),
+        };
+        assert_eq!(self.control().ask(&request), Ok(Reply::Done));
+    }
+
     /// Open descriptors.
     pub fn files(&self) -> usize {
         let path = format!("/proc/{}/fd", self.child.id());
