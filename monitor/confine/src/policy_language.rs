@@ -324,6 +324,8 @@ fn constant(name: &str) -> Option<u64> {
         "TUNSETIFF" => return Some(libc::TUNSETIFF),
         "TUNSETVNETHDRSZ" => return Some(libc::TUNSETVNETHDRSZ),
         "SIOCGIFINDEX" => return Some(libc::SIOCGIFINDEX),
+        "SIOCGIFNAME" => return Some(libc::SIOCGIFNAME),
+        "SIOCGIFFLAGS" => return Some(libc::SIOCGIFFLAGS),
         "SIOCGIFMTU" => return Some(libc::SIOCGIFMTU),
         _ => return None,
     };

@@ -16,7 +16,7 @@ const MTU: u16 = 1500;
 
 /// A card on a link. The waker wakes it from now on.
 pub fn on_link(mut card: Wire, waker: &Waker) -> Made {
-    card.base.start(waker);
+    card.start(waker);
     Made {
         presence: Some(card.presence()),
         card: Box::new(card),

@@ -27,12 +27,13 @@ pub use trials::Trials;
 use keeper::Keeper;
 use kinds::{Tap, User};
 use news::News;
-use paravane_net::user;
+use paravane_net::{Changes, user};
 use paravane_vbus::{Class, Name};
 use proxy::{CardClass, Site};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tracing::warn;
 
 /// Most taps with a client, the part of all descriptors that they take at most, and descriptors of
 /// each besides those of every connection: the tap, twice, a timer, a copy of the client's eventfd.
@@ -71,9 +72,12 @@ impl Cards {
         let taps = (files / PART_OF_TAPS / FILES_OF_TAP).min(TAPS);
         let networks = (files / PART_OF_NETWORKS / FILES_OF_NETWORK).min(NETWORKS);
         let keeper = Some(Keeper::start()?);
+        // Without it a card learns of the state of its tap with the next frame.
+        let changes = Changes::open();
+        let changes = changes.inspect_err(|error| warn!("taps: {error}")).ok();
         Ok(Cards {
-            taps: Crew::start("taps", "vbusd-taps", keeper, &news, taps)?,
-            networks: Crew::start("networks", "vbusd-networks", None, &news, networks)?,
+            taps: Crew::start("taps", "vbusd-taps", (keeper, changes), &news, taps)?,
+            networks: Crew::start("networks", "vbusd-networks", (None, None), &news, networks)?,
             news,
             elsewhere: Elsewhere::default(),
             trials: Trials::default(),
