@@ -8,12 +8,14 @@
 //! Nothing in this crate depends on virtual machines.
 
 pub mod auto;
+pub mod changes;
 pub mod link;
 pub mod passt;
 pub mod publish;
 pub mod tap;
 pub mod user;
 
+pub use changes::{Changes, Interface};
 pub use link::{Link, Received};
 pub use publish::{Protocol, Publish};
 

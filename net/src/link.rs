@@ -45,6 +45,8 @@ pub struct Link {
     /// Whether each frame follows a header of [`HEADER`] bytes, which the host's kernel obeys
     /// (tap).
     pub headers: bool,
+    /// The index of the tap's interface, in the network namespace of this process.
+    pub index: Option<u32>,
     /// The tap was down when the last frame was sent.
     pub down: bool,
     /// Drops packets to addresses that mean the host itself. For networks that do not check for
@@ -87,6 +89,7 @@ impl Link {
             framing,
             mtu,
             headers,
+            index: None,
             down: false,
             outside_only: false,
             no_link_local: false,

@@ -112,7 +112,11 @@ pub fn open(name: &str) -> Result<Link, Error> {
         return Err(fail(io::Error::last_os_error()));
     }
     let mtu = mtu_of(&asked, &mut request).map_err(fail)?;
-    Link::reads(fd, mtu).map_err(fail)
+    // Now that the file has it, nobody can make another one of this name without removing this one.
+    let index = name_to_index(&asked, name).map_err(|e| fail(e.into()))?;
+    let mut link = Link::reads(fd, mtu).map_err(fail)?;
+    link.index = Some(index);
+    Ok(link)
 }
 
 /// The MTU of the interface that the request names. /sys may show another network namespace than

@@ -24,6 +24,7 @@ pub mod lock_code;
 pub mod net_server;
 pub mod one_cpu;
 pub mod over;
+pub mod own_net;
 pub mod planted;
 pub mod planted_turns;
 pub mod program;

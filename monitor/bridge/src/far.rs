@@ -113,7 +113,7 @@ impl Far {
             count: COUNT,
             buffer: u32::try_from(BUFFER).unwrap_or(u32::MAX),
         };
-        let mut client = Client::connect_with(options, cap::ALL)?;
+        let mut client = Client::connect_hearing(options, cap::ALL)?;
         let found = &client.interface().interface;
         let Some(mac) = client.mac().filter(|_| found == TYPE) else {
             return Err(ClientError::Invalid(format!(
@@ -171,6 +171,10 @@ impl Far {
     /// more.
     fn pass(&mut self, budget: u32) -> Result<(bool, bool), Trouble> {
         self.place.take_reports()?;
+        if let Some(client) = &mut self.place.client {
+            // Without one, frames wait.
+            self.port.set_link(client.link()?);
+        }
         self.port.announce()?;
         let Some(client) = &mut self.place.client else {
             return Ok((false, false));

@@ -156,7 +156,7 @@ fn a_card_on_a_bus_polls_where_answers_come() {
 /// The administrator of the bus says which notifications are rare. An older vbusd has no such call.
 #[test]
 fn the_device_says_which_notifications_are_rare() {
-    const ASKED: u32 = 9;
+    const ASKED: u32 = 10;
     let vbusd = HostileVbusd::start();
     let bytes = |bytes: &[u8]| Reply::Bytes(bytes.to_vec());
     let unknown = paravane_vbus::Error::new(Kind::NotFound, "there is no such call");
@@ -183,6 +183,46 @@ fn the_device_says_which_notifications_are_rare() {
             "{answer:?}"
         );
     }
+}
+
+/// Whether frames reach the device's network is what the guest's driver is told, and what makes no
+/// sense is not.
+#[test]
+fn the_state_of_the_device_s_link_is_the_guest_s() {
+    let vbusd = HostileVbusd::start();
+    let script = Script {
+        interface: "virtual-ethernet".to_string(),
+        result: MAC.to_vec(),
+        caps: 1,
+        odd: None,
+    };
+    let (far, theirs) = vbusd.join(script, || Far::join(&vbusd.socket, "lan", "dev"));
+    let (mut guest, mut theirs) = (guest(Box::new(far.unwrap())), theirs.unwrap());
+    guest.up_pairs(0, 2);
+    guest.events.as_mut().unwrap().post(8, 16);
+    let event = |kind: u32, value: u32| [kind, value, 0, 0].map(u32::to_le_bytes).concat();
+    let said = |guest: &mut Guest| {
+        passes(guest);
+        let memory = guest.memory.clone();
+        guest.events.as_mut().unwrap().received(&memory)
+    };
+    assert_eq!(said(&mut guest), [(event(1, 1), 0)]);
+    for value in [0, 1, 0] {
+        theirs.send_event(&event(1, value), 16);
+        theirs.ring_bell();
+        assert_eq!(said(&mut guest), [(event(1, value), 0)]);
+        // Another event, half of one, and the same state again.
+        theirs.send_event(&event(2, 1 - value), 16);
+        theirs.send_event(&event(1, 1 - value), 8);
+        theirs.send_event(&event(1, value), 16);
+        assert_eq!(said(&mut guest), []);
+    }
+    // More bytes than the buffer has are a breach, and end the connection.
+    theirs.send_event(&event(1, 1), 17);
+    assert_eq!(said(&mut guest), []);
+    guest.send(&[(&[0x55; 60], 0)]);
+    passes(&mut guest);
+    assert!(!theirs.take(|_| Vec::new()), "it still gets frames");
 }
 
 /// A client asks for 4 pairs of queues, and gets 1 to 4.

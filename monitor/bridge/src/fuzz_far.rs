@@ -164,7 +164,7 @@ fn any(theirs: &mut Theirs, input: &mut Input<'_>) {
     match input.u8() % 16 {
         0..9 => {
             // Any word of a ring.
-            let (at, bytes) = theirs.ring(usize::from(input.u8() % 2));
+            let (at, bytes) = theirs.ring(usize::from(input.u8() % 3));
             let place = at + u64::from(input.u16()) * 4 % bytes.max(4);
             let value = match input.u8() % 3 {
                 0 => input.u32(),
@@ -192,7 +192,14 @@ fn any(theirs: &mut Theirs, input: &mut Input<'_>) {
                 theirs.say(&bytes);
             }
         }
-        14 if input.u8().is_multiple_of(4) => theirs.hang_up(),
+        14 => match input.u8() {
+            number if number.is_multiple_of(4) => theirs.hang_up(),
+            number => {
+                let length = u32::from(number % 24);
+                let event = [1, u32::from(number >> 6)].map(u32::to_le_bytes).concat();
+                theirs.send_event(&event, if number & 1 == 0 { 16 } else { length });
+            }
+        },
         15 if input.u8().is_multiple_of(4) => theirs.tell(Event::Closed {
             connection: ConnectionId(u64::from(input.u8() % 2)),
             why: "why not".to_string(),

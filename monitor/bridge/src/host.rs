@@ -1,28 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a machine gives its cards: the thread that waits for files, and the way to a vCPU.
 
-use paravane_devices::{EventFlags, Line, Waker};
+use paravane_devices::{EventFlags, Interfaces, Line, Waker};
+use paravane_net::Interface;
 use paravane_vbus_cards::{Peer, Wake, Waker as CardWaker};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 #[derive(Debug)]
-struct Files(Waker);
+struct Files {
+    waker: Waker,
+    /// For a card on a tap.
+    interfaces: Option<Interfaces>,
+}
 
 impl Wake for Files {
     fn arm(&self, file: BorrowedFd<'_>, events: EventFlags) -> io::Result<()> {
-        self.0.arm(file, events)
+        self.waker.arm(file, events)
     }
 
     fn disarm(&self, file: BorrowedFd<'_>) {
-        self.0.disarm(file);
+        self.waker.disarm(file);
+    }
+
+    fn interface(&self, index: u32) -> Option<Interface> {
+        self.interfaces.as_ref()?.news(index)
     }
 }
 
 /// The way by which files wake a card of the bridge that this wakes.
 pub fn waker(waker: &Waker) -> CardWaker {
-    Arc::new(Files(waker.clone()))
+    Arc::new(Files {
+        waker: waker.clone(),
+        interfaces: None,
+    })
+}
+
+/// The same for a card on an interface of the host, which it tells of changes.
+pub fn waker_on_interface(waker: &Waker) -> CardWaker {
+    Arc::new(Files {
+        waker: waker.clone(),
+        interfaces: Interfaces::open(waker),
+    })
 }
 
 struct Vcpu(Arc<dyn Line>);

@@ -2,6 +2,7 @@
 //! A vbusd that says and writes what a test wants: it takes every client, and gives the test the
 //! other ends of all that the client has.
 
+use paravane_vbus::ethernet::call;
 use paravane_vbus::{ConnectionId, Event, Interface};
 use paravane_vbus_client::protocol::{Reply, Request, Shared, decode, encode, receive, send};
 use paravane_vbus_shm::layout::{self, Descriptor, Ioq};
@@ -40,8 +41,8 @@ pub struct Theirs {
     memory: File,
     /// Dropped, it ends the connection.
     bell: Option<OwnedFd>,
-    /// Receive and transmit: place, descriptors, and the number of the next.
-    queues: [(u64, u32, u32); 2],
+    /// Receive, transmit and events: place, descriptors, and the number of the next.
+    queues: [(u64, u32, u32); 3],
 }
 
 pub struct HostileVbusd {
@@ -97,7 +98,7 @@ impl HostileVbusd {
 fn answer(client: &OwnedFd, script: &Script, clients: &Sender<Theirs>) {
     let mut packet = vec![0; 64 << 10];
     let (mut memory, mut bell) = (None, None);
-    let (mut queues, mut number) = ([(0, 0, 0); 2], 0);
+    let (mut queues, mut number) = ([(0, 0, 0); 3], 0);
     while let Ok((len, files)) = receive(client.as_fd(), &mut packet, RecvFlags::empty()) {
         number += 1;
         let mut theirs = Vec::new();
@@ -126,9 +127,14 @@ fn answer(client: &OwnedFd, script: &Script, clients: &Sender<Theirs>) {
                 queues[queue as usize] = (offset, count, 0);
                 Reply::Done
             }
-            // NEGCAP, with a group of 0.
-            Request::Call { call: 3, .. } => {
-                Reply::Bytes([0, script.caps].map(u32::to_le_bytes).concat())
+            Request::Call {
+                call: call::NEGCAP,
+                argument,
+                ..
+            } => {
+                let mut group = argument[..4].to_vec();
+                group.extend(script.caps.to_le_bytes());
+                Reply::Bytes(group)
             }
             Request::Call { .. } => Reply::Bytes(script.result.clone()),
             _ => Reply::Done,
@@ -210,14 +216,23 @@ impl Theirs {
 
     /// Fills the client's next buffer, as a device does, and says that it has so many bytes.
     pub fn fill(&mut self, bytes: &[u8], used: u32, flags: u32) {
-        let Some((place, ptr, len)) = self.next(0) else {
+        self.fill_of(0, bytes, used, flags);
+    }
+
+    /// The same with the client's next buffer for an event.
+    pub fn send_event(&mut self, bytes: &[u8], used: u32) {
+        self.fill_of(2, bytes, used, 0);
+    }
+
+    fn fill_of(&mut self, queue: usize, bytes: &[u8], used: u32, flags: u32) {
+        let Some((place, ptr, len)) = self.next(queue) else {
             return;
         };
         let most = bytes.len().min(len as usize);
         self.write(ptr, &bytes[..most]);
         self.write(place + USED, &used.to_le_bytes());
         self.write(place + FLAGS, &flags.to_le_bytes());
-        self.give(0, place, offset_of!(Ioq, inuse_tail));
+        self.give(queue, place, offset_of!(Ioq, inuse_tail));
     }
 
     /// Takes the client's next buffer, as a device does: `answer` gets what is in it and returns

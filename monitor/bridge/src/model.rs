@@ -94,7 +94,13 @@ impl Model {
                 ("vblk-bus", disk)
             }
             Model::Wire(mut card) => {
-                card.base.start(&host::waker(waker));
+                let on_interface = card.interface_index().is_some();
+                let make = if on_interface {
+                    host::waker_on_interface
+                } else {
+                    host::waker
+                };
+                card.start(&make(waker));
                 (card.class(), card)
             }
             Model::Disk(mut disk) => {

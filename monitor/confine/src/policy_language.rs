@@ -247,6 +247,7 @@ fn constant(name: &str) -> Option<u64> {
         "SOL_SOCKET" => libc::SOL_SOCKET,
         "SO_ERROR" => libc::SO_ERROR,
         "SO_KEEPALIVE" => libc::SO_KEEPALIVE,
+        "SO_REUSEADDR" => libc::SO_REUSEADDR,
         "SO_LINGER" => libc::SO_LINGER,
         "SO_OOBINLINE" => libc::SO_OOBINLINE,
         "IPPROTO_TCP" => libc::IPPROTO_TCP,
@@ -324,6 +325,8 @@ fn constant(name: &str) -> Option<u64> {
         "TUNSETIFF" => return Some(libc::TUNSETIFF),
         "TUNSETVNETHDRSZ" => return Some(libc::TUNSETVNETHDRSZ),
         "SIOCGIFINDEX" => return Some(libc::SIOCGIFINDEX),
+        "SIOCGIFNAME" => return Some(libc::SIOCGIFNAME),
+        "SIOCGIFFLAGS" => return Some(libc::SIOCGIFFLAGS),
         "SIOCGIFMTU" => return Some(libc::SIOCGIFMTU),
         _ => return None,
     };

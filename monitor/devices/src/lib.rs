@@ -34,6 +34,7 @@ mod file_boundary_tests;
 pub mod fs;
 #[cfg(test)]
 mod fuzz;
+mod interfaces;
 mod message;
 pub mod mmio;
 pub mod net;
@@ -55,6 +56,7 @@ use paravane_confine::Files;
 pub use buffers::Buffers;
 pub use driver::{Broken, Chain, Driver, Interrupt, Line, Memory};
 pub use end_flag::Ending;
+pub use interfaces::Interfaces;
 pub use message::{Message, NoMessage};
 pub use own::{Kicked, Machine, Model, OwnDevice, refused};
 pub use reactor::{EventFlags, Reactor, Wake, Waker};

@@ -13,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use rustix::event::epoll::EventFlags;
 
@@ -56,6 +57,19 @@ impl Waker {
         self.reactor.arm(file.as_fd(), self.device, events)
     }
 
+    /// The same for a file that is read rarely: [`Waker::marks`] says that it is to be looked at.
+    ///
+    /// # Errors
+    /// The host's error.
+    pub fn arm_marked(&self, file: impl AsFd, events: EventFlags) -> io::Result<()> {
+        self.reactor.arm(file.as_fd(), MARK | self.device, events)
+    }
+
+    /// How often such files were ready, those of all devices.
+    pub fn marks(&self) -> u32 {
+        self.reactor.marks.load(Ordering::Acquire)
+    }
+
     /// Disarms a file.
     pub fn disarm(&self, file: impl AsFd) {
         // Fails only if it was not armed.
@@ -77,10 +91,14 @@ pub struct Reactor {
     files: OwnedFd,
     /// Makes the thread return.
     stop: OwnedFd,
+    /// Reports of marked files.
+    marks: AtomicU32,
 }
 
 /// The number that stands for `stop`.
 const STOP: u64 = u64::MAX;
+/// Marks the number of a device whose file is counted.
+const MARK: u64 = 1 << 63;
 
 impl Reactor {
     /// Creates a reactor for a thread that calls [`run`](Reactor::run).
@@ -96,7 +114,11 @@ impl Reactor {
             epoll::EventData::new_u64(STOP),
             EventFlags::IN,
         )?;
-        Ok(Arc::new(Reactor { files, stop }))
+        Ok(Arc::new(Reactor {
+            files,
+            stop,
+            marks: AtomicU32::new(0),
+        }))
     }
 
     /// Makes [`run`](Reactor::run) return.
@@ -129,7 +151,12 @@ impl Reactor {
             for event in events.drain(..) {
                 match event.data.u64() {
                     STOP => return Ok(()),
-                    device => ready(device),
+                    number => {
+                        if number & MARK != 0 {
+                            self.marks.fetch_add(1, Ordering::Release);
+                        }
+                        ready(number & !MARK);
+                    }
                 }
             }
         }
@@ -150,6 +177,27 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn marked_files_are_told_apart() {
+        let reactor = Reactor::new().unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let waker = reactor.waker(7, Arc::new(Never));
+        there.write_all(b"x").unwrap();
+        waker.arm(&here, EventFlags::IN).unwrap();
+        let mut seen = Vec::new();
+        reactor
+            .run(|device| {
+                seen.push((device, waker.marks()));
+                if seen.len() < 2 {
+                    waker.arm_marked(&here, EventFlags::IN).unwrap();
+                } else {
+                    reactor.stop();
+                }
+            })
+            .unwrap();
+        assert_eq!(seen, [(7, 0), (7, 1)]);
+    }
 
     struct Never;
 

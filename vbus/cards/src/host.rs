@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a card needs of the thread that runs it.
 
+use paravane_net::Interface;
 use paravane_net::tap::Offload;
 use rustix::event::epoll::EventFlags;
 use std::fmt;
@@ -19,6 +20,14 @@ pub trait Wake: fmt::Debug + Send + Sync {
 
     /// Disarms a file.
     fn disarm(&self, file: BorrowedFd<'_>);
+
+    /// The state of the host's interface with this index, which the card leads to, if there may be
+    /// another one since the last call; for the first call there is. `None` always: the thread does
+    /// not hear of interfaces. A change wakes the card.
+    fn interface(&self, index: u32) -> Option<Interface> {
+        let _ = index;
+        None
+    }
 }
 
 /// Sets which unfinished frames the host may give a card, in place of the card's thread: the host

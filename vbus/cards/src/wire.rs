@@ -16,9 +16,9 @@ use crate::host::{Offloads, Waker};
 use crate::looks::weight;
 use crate::offload::{self, Header};
 use crate::presence::Presence;
-use paravane_net::Link;
 use paravane_net::link::{HEADER, Received};
 use paravane_net::tap::{self, Offload};
+use paravane_net::{Interface, Link};
 use paravane_vbus::{
     Attribute, Broken, ConnectionId, Device, Endpoint, Error, QueueKind, Round, Work,
 };
@@ -42,6 +42,8 @@ pub struct Wire {
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
     presence: Arc<Presence>,
+    /// The card's thread tells whether the tap's interface is up. Otherwise, frames do.
+    told: bool,
     /// Sets the link's offloads in place of the card.
     offloads: Option<Box<dyn Offloads>>,
     /// The weights of the frames of this round, sent and received.
@@ -85,6 +87,7 @@ impl Wire {
             full: false,
             waiting: None,
             presence: Arc::default(),
+            told: false,
             offloads: None,
             weights: [0; 2],
         }
@@ -100,6 +103,35 @@ impl Wire {
     #[must_use]
     pub fn presence(&self) -> Arc<Presence> {
         Arc::clone(&self.presence)
+    }
+
+    /// The host wakes the card by this.
+    pub fn start(&mut self, waker: &Waker) {
+        self.base.start(waker);
+        self.look_at_interface();
+    }
+
+    /// The index of the interface to which the card leads: that of its tap.
+    #[must_use]
+    pub fn interface_index(&self) -> Option<u32> {
+        self.link.as_ref().and_then(|link| link.index)
+    }
+
+    /// Looks whether the tap's interface is up, if its state may have changed.
+    fn look_at_interface(&mut self) {
+        let (Some(waker), Some(link)) = (&self.base.waker, &mut self.link) else {
+            return;
+        };
+        match link.index.and_then(|index| waker.interface(index)) {
+            Some(state @ (Interface::Up | Interface::Down)) => {
+                (self.told, link.down) = (true, state == Interface::Down);
+                self.base.port.set_link(!link.down);
+            }
+            // One that was removed fails the next read. One in another namespace stays as it was
+            // last, until a frame or its file tells.
+            Some(Interface::Elsewhere) => self.told = false,
+            None => {}
+        }
     }
 
     /// From now on this sets the link's offloads. There are none before.
@@ -254,7 +286,7 @@ impl Wire {
         let mut events = EventFlags::empty();
         events.set(EventFlags::IN, self.waiting.is_none());
         // One that is down takes frames again once it is up.
-        let waits = |link: &Link| link.down || link.stuck();
+        let waits = |link: &Link| (link.down && !self.told) || link.stuck();
         let waits = self.link.as_ref().is_some_and(waits);
         events.set(EventFlags::OUT, self.full || waits);
         events
@@ -374,7 +406,8 @@ impl Device for Wire {
     fn woken(&mut self) {
         // A file reports once until it is armed again.
         (self.armed, self.base.reported) = (EventFlags::empty(), true);
-        if let Some(link) = &mut self.link {
+        self.look_at_interface();
+        if let Some(link) = self.link.as_mut().filter(|_| !self.told) {
             // Only an interface that is up reports. If it is not, the next frame tells.
             link.down = false;
             self.base.port.set_link(true);

@@ -2,6 +2,7 @@
 //! A client of a bus with a connection to one device.
 
 use crate::control::{Error, wait};
+use crate::events;
 use crate::link::{Link, Options, PAUSE, may_come_back};
 use crate::pairs::Pairs;
 use crate::queues::Put;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// There is a packet, or room if it was awaited.
+    /// There is a packet, or room if it was awaited, or [`Client::link`] has changed.
     Ready,
     /// An event of the bus came: [`Client::event`] has it.
     Event,
@@ -83,7 +84,20 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_pairs(options: Options, capabilities: u32, pairs: u32) -> Result<Self, Error> {
-        let mut pairs = Pairs::new(pairs, options.count, options.buffer)?;
+        Client::open(options, capabilities, pairs, false)
+    }
+
+    /// As [`Client::connect_with`], and hears of the state of an Ethernet device's link, which
+    /// [`Client::link`] tells. A change ends a wait: then it must be called.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_hearing(options: Options, capabilities: u32) -> Result<Self, Error> {
+        Client::open(options, capabilities, 1, true)
+    }
+
+    fn open(options: Options, capabilities: u32, pairs: u32, events: bool) -> Result<Self, Error> {
+        let mut pairs = Pairs::new(pairs, options.count, options.buffer, events)?;
         let mut mac = None;
         let mut caps = Capabilities {
             wanted: capabilities,
@@ -130,6 +144,23 @@ impl Client {
     #[must_use]
     pub fn pair(&self) -> usize {
         self.pairs.current()
+    }
+
+    /// Whether frames reach the network of the device, as it has said last. A client that has not
+    /// connected by [`Client::connect_hearing`], or whose device says nothing of it, is told that
+    /// they do.
+    ///
+    /// # Errors
+    /// The device broke the protocol.
+    pub fn link(&mut self) -> Result<bool, Error> {
+        let Some(events) = &mut self.pairs.events else {
+            return Ok(true);
+        };
+        let (up, inject) = events.take()?;
+        if inject {
+            self.notify();
+        }
+        Ok(up)
     }
 
     /// As [`Client::post`], for a packet that may lie in another client's memory, and with flags.
@@ -401,7 +432,11 @@ fn open(
     let ethernet = link.interface.interface == ETHERNET;
     let (mut agreed, mut many) = (0, 1);
     if ethernet && caps.wanted != 0 {
-        agreed = agree(&mut link, caps.wanted)?;
+        agreed = agree(&mut link, 0, caps.wanted)?;
+    }
+    if let Some(events) = &mut pairs.events {
+        let told = ethernet && agree(&mut link, events::GROUP, events::LINK)? != 0;
+        events.agree(told);
     }
     if ethernet && pairs.wanted() > 1 {
         many = agree_on_pairs(&mut link, pairs.wanted())?;
@@ -434,9 +469,9 @@ fn answer(link: &mut Link, call: u32, argument: &[u8]) -> Result<Option<Vec<u8>>
     }
 }
 
-/// The capabilities of group 0 that the device has, too.
-fn agree(link: &mut Link, wanted: u32) -> Result<u32, Error> {
-    let argument = [0, wanted].map(u32::to_le_bytes).concat();
+/// The capabilities of a group that the device has, too.
+fn agree(link: &mut Link, group: u32, wanted: u32) -> Result<u32, Error> {
+    let argument = [group, wanted].map(u32::to_le_bytes).concat();
     let answer = answer(link, call::NEGCAP, &argument)?.unwrap_or_default();
     let bits = answer.get(4..).and_then(<[u8]>::first_chunk);
     Ok(bits.map_or(0, |bits| u32::from_le_bytes(*bits)) & wanted)

@@ -11,6 +11,7 @@
 mod client;
 mod control;
 mod disk;
+mod events;
 mod link;
 #[expect(unsafe_code, reason = "mapped memory")]
 mod memory;

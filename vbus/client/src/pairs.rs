@@ -2,7 +2,8 @@
 //! The pairs of queues of a client, and which one a packet takes.
 
 use crate::control::Error;
-use crate::queues::{Put, Queues};
+use crate::events::{self, Events};
+use crate::queues::{Put, Queues, Shape};
 use paravane_vbus::ethernet::{Flow, queues};
 use paravane_vbus::{Content, MemoryContext, Parts, limits};
 use paravane_vbus_protocol::Shared;
@@ -25,12 +26,14 @@ pub struct Pairs {
     /// The pair of the last packet that was received.
     current: usize,
     count: u32,
+    /// Where the client wants to know of events.
+    pub events: Option<Events>,
 }
 
 impl Pairs {
-    /// So many, whose queues have `count` descriptors and buffers of `buffer` bytes. All receive
-    /// buffers are posted.
-    pub fn new(wanted: u32, count: u32, buffer: u32) -> Result<Self, Error> {
+    /// So many, whose queues have `count` descriptors and buffers of `buffer` bytes, and perhaps a
+    /// queue of events. All receive buffers are posted.
+    pub fn new(wanted: u32, count: u32, buffer: u32, events: bool) -> Result<Self, Error> {
         if !(1..=queues::PAIRS).contains(&wanted) {
             let text = format!(
                 "{wanted} pairs are not possible: 1 to {} are",
@@ -38,17 +41,22 @@ impl Pairs {
             );
             return Err(Error::Invalid(text));
         }
+        let counts = [count; 2];
+        let pairs = (0..wanted).map(|_| Shape { counts, buffer });
+        let shapes: Vec<_> = pairs.chain(events.then_some(events::SHAPE)).collect();
         let mut all = Vec::new();
-        for mut queues in Queues::pairs(wanted, [count; 2], buffer)? {
+        for mut queues in Queues::pairs(&shapes)? {
             while queues.rx.post_next()? {}
             let parts = Parts::default();
             all.push(Pair { queues, parts });
         }
+        let last = all.pop_if(|_| events);
         Ok(Pairs {
             all,
             agreed: 1,
             current: 0,
             count,
+            events: last.map(|pair| Events::new(pair.queues)),
         })
     }
 
@@ -103,7 +111,9 @@ impl Pairs {
             });
             shared.collect::<Vec<_>>()
         };
-        (0..).zip(self.used()).flat_map(of_pair).collect()
+        let pairs = (0..).zip(self.used()).flat_map(of_pair);
+        let events = self.events.as_ref().and_then(Events::shared);
+        pairs.chain(events).collect()
     }
 
     /// The device has attached and passes nothing on yet. With `anew` what came back from the one
@@ -115,7 +125,7 @@ impl Pairs {
                 queues.forget_all(parts)?;
             }
         }
-        Ok(())
+        self.events.as_mut().map_or(Ok(()), Events::attached)
     }
 
     /// Before another device attaches: [`Queues::mend`].
@@ -216,16 +226,18 @@ impl Pairs {
             .fold(false, |due, queues| due | queues.tx.inject())
     }
 
-    /// Whether a packet came, or one was delivered if `room` is awaited.
+    /// Whether a packet or an event came, or a packet was delivered if `room` is awaited.
     pub fn ready(&self, room: bool) -> bool {
         self.used()
             .any(|queues| queues.rx.ready() || (room && queues.tx.ready()))
+            || self.events.as_ref().is_some_and(Events::ready)
     }
 
     /// Asks for notifications. False: something came before.
     pub fn rest(&self, room: bool) -> bool {
         self.used()
             .all(|queues| queues.rx.rest() && (!room || queues.tx.rest()))
+            && !self.events.as_ref().is_some_and(Events::ready)
     }
 
     /// Needs no notification of packets, and of those that were delivered if `room` was awaited.

@@ -38,6 +38,15 @@ pub struct Lane {
     stale: u32,
 }
 
+/// What a pair of rings has.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Descriptors of the receive ring and of the transmit ring.
+    pub counts: [u32; 2],
+    /// Bytes of the buffer of each.
+    pub buffer: u32,
+}
+
 /// A pair of rings. All pairs of a connection have one memory.
 pub struct Queues {
     pub rx: Lane,
@@ -63,20 +72,31 @@ impl Queues {
     /// Memory for a receive ring and a transmit ring of so many descriptors, each with a buffer of
     /// `buffer` bytes.
     pub fn new(counts: [u32; 2], buffer: u32) -> Result<Self, Error> {
-        let mut pairs = Queues::pairs(1, counts, buffer)?;
+        let mut pairs = Queues::pairs(&[Shape { counts, buffer }])?;
         let none = || Error::Invalid("a connection has queues".to_string());
         pairs.pop().ok_or_else(none)
     }
 
-    /// Memory for so many pairs of such rings.
-    pub fn pairs(pairs: u32, [received, sent]: [u32; 2], buffer: u32) -> Result<Vec<Self>, Error> {
+    /// Memory for such pairs of rings.
+    pub fn pairs(shapes: &[Shape]) -> Result<Vec<Self>, Error> {
         // All rings, and then all buffers.
-        let tx_offset = Queues::tx_offset(received);
-        let stride = (tx_offset + size(sent) as u64).next_multiple_of(64);
-        let rings = (u64::from(pairs) * stride).next_multiple_of(4096);
-        let bytes = |count: u32| u64::from(count) * u64::from(buffer);
-        let buffers = bytes(received) + bytes(sent);
-        let len = rings + u64::from(pairs) * buffers;
+        let mut rings = 0;
+        let offsets: Vec<_> = shapes
+            .iter()
+            .map(|shape| {
+                let [received, sent] = shape.counts;
+                let offsets = [rings, rings + Queues::tx_offset(received)];
+                rings = (offsets[1] + size(sent) as u64).next_multiple_of(64);
+                offsets
+            })
+            .collect();
+        let rings = rings.next_multiple_of(4096);
+        let bytes = |shape: &Shape| {
+            shape
+                .counts
+                .map(|count| u64::from(count) * u64::from(shape.buffer))
+        };
+        let len = rings + shapes.iter().flat_map(bytes).sum::<u64>();
         let host = |what| move |error| Error::Host(what, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"vbus", flags).map_err(host("memfd_create"))?;
@@ -87,7 +107,7 @@ impl Queues {
         let len = usize::try_from(len).map_err(|_| too_large())?;
         let map = MmapOptions::new().len(len).map_raw(&file);
         let map = map.map_err(|_| too_large())?;
-        let lane = |offset: u64, count: u32, role: Role, first: u64| -> Result<Lane, Error> {
+        let lane = |offset: u64, (count, buffer), role: Role, first: u64| -> Result<Lane, Error> {
             let refused = || Error::Invalid(format!("a queue of {count} is not possible"));
             let offset = usize::try_from(offset).map_err(|_| refused())?;
             let start = NonNull::new(map.as_mut_ptr()).ok_or_else(refused)?;
@@ -111,13 +131,14 @@ impl Queues {
                 stale: 0,
             })
         };
-        let mut lanes = Vec::new();
-        for number in 0..u64::from(pairs) {
-            let (ring, first) = (number * stride, rings + number * buffers);
-            let offsets = [ring, ring + tx_offset];
+        let (mut lanes, mut first) = (Vec::new(), rings);
+        for (shape, offsets) in shapes.iter().zip(offsets) {
+            let ([received, sent], buffer) = (shape.counts, shape.buffer);
+            let [rx_bytes, tx_bytes] = bytes(shape);
             let [rx, tx] = offsets;
-            let rx = lane(rx, received, Role::Receive, first)?;
-            let tx = lane(tx, sent, Role::Transmit, first + bytes(received))?;
+            let rx = lane(rx, (received, buffer), Role::Receive, first)?;
+            let tx = lane(tx, (sent, buffer), Role::Transmit, first + rx_bytes)?;
+            first += rx_bytes + tx_bytes;
             lanes.push((rx, tx, offsets));
         }
         let (file, memory) = (Arc::new(file), Arc::new(Offsets(Memory { map })));

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 /// The most steps of an input.
 const STEPS: usize = 100;
 const CLASSES: [&str; 3] = ["vblk", "venet-tap", "venet-user"];
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "file",
     "engine",
     "read-only",
@@ -27,8 +27,10 @@ const NAMES: [&str; 11] = [
     "poll-us",
     "connections",
     "kick-us",
+    "publish",
+    "mtu",
 ];
-const VALUES: [&str; 12] = [
+const VALUES: [&str; 16] = [
     "",
     "0",
     "1",
@@ -41,6 +43,10 @@ const VALUES: [&str; 12] = [
     "02:00:00:00:00:01",
     "ff:ff:ff:ff:ff:ff",
     "+2:00:00:00:00:01",
+    "8080:80,127.0.0.1:5353:53/udp",
+    "[::1]:1:2,0:80",
+    "9000",
+    "575",
 ];
 
 /// Often one of these words.

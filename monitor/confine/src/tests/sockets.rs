@@ -22,10 +22,25 @@ fn a_socket_s_protocol_and_options_decide() {
         // A socket gets a port by its first datagram, and none that the thread names.
         ("net-user", libc::SYS_bind, [BAD, 0, 0], Fate::Died),
         ("net-user", libc::SYS_listen, [BAD, 0, 0], Fate::Died),
-        // vbusd publishes no ports.
         ("net-user", libc::SYS_accept4, [BAD, 0, 0], Fate::Made),
-        ("vbusd-networks", libc::SYS_accept4, [BAD, 0, 0], Fate::Died),
-        ("vbusd-networks", libc::SYS_bind, [BAD, 0, 0], Fate::Died),
+        // vbusd publishes ports while it runs.
+        ("vbusd-networks", libc::SYS_accept4, [BAD, 0, 0], Fate::Made),
+        ("vbusd-networks", libc::SYS_bind, [BAD, 0, 0], Fate::Made),
+        ("vbusd-networks", libc::SYS_listen, [BAD, 0, 0], Fate::Made),
+        // SO_REUSEADDR, and not SO_REUSEPORT, which shares the port of another program.
+        (
+            "vbusd-networks",
+            libc::SYS_setsockopt,
+            [BAD, 1, 2],
+            Fate::Made,
+        ),
+        (
+            "vbusd-networks",
+            libc::SYS_setsockopt,
+            [BAD, 1, 15],
+            Fate::Died,
+        ),
+        ("net-user", libc::SYS_setsockopt, [BAD, 1, 2], Fate::Died),
         (
             "vbusd-networks",
             libc::SYS_socket,
@@ -56,6 +71,12 @@ fn a_socket_s_protocol_and_options_decide() {
             [BAD, TUNSETIFF, 0],
             Fate::Died,
         ),
+        // Whether an interface is up can be asked, and not changed.
+        ("vbusd-taps", libc::SYS_ioctl, [BAD, 0x8913, 0], Fate::Made),
+        ("vbusd-taps", libc::SYS_ioctl, [BAD, 0x8914, 0], Fate::Died),
+        ("net", libc::SYS_ioctl, [BAD, 0x8913, 0], Fate::Made),
+        ("net", libc::SYS_ioctl, [BAD, 0x8914, 0], Fate::Died),
+        ("net", libc::SYS_socket, [16, 3, 0], Fate::Died),
         // TCP_NODELAY, SO_KEEPALIVE, SO_OOBINLINE, SO_LINGER, TCP_KEEPIDLE and the like.
         ("net-user", libc::SYS_setsockopt, [BAD, 6, 1], Fate::Made),
         ("net-user", libc::SYS_setsockopt, [BAD, 1, 9], Fate::Made),

@@ -13,11 +13,11 @@ mod wire;
 
 pub use wire::{Later, Wire};
 
-use super::{Broken, Device, Driver, EventFlags, Waker, kind};
+use super::{Broken, Device, Driver, EventFlags, Interfaces, Waker, kind};
 use completions::{Completions, Next};
 use frames::{RX, Room, TX, give, read};
 use paravane_net::link::{HEADER, Received};
-use paravane_net::tap;
+use paravane_net::{Interface, tap};
 use std::os::fd::AsFd;
 use tracing::warn;
 use wire::{Stage, wants_answer};
@@ -66,6 +66,10 @@ pub struct Net {
     tx_delay: bool,
     /// The link has not taken a frame that is still in the driver's queue.
     full: bool,
+    /// Tells whether the link's interface is up.
+    interfaces: Option<Interfaces>,
+    /// It is not.
+    down: bool,
 }
 
 impl Net {
@@ -97,6 +101,8 @@ impl Net {
             completions: Completions::default(),
             tx_delay: true,
             full: false,
+            interfaces: None,
+            down: false,
         }
     }
 
@@ -124,6 +130,20 @@ impl Net {
         }
         self.stage = Stage::Down;
         driver.config_changed(&self.config());
+    }
+
+    /// Looks whether the interface of a tap is up. Returns whether that has changed.
+    fn look_at_interface(&mut self) -> bool {
+        let (Some(interfaces), Stage::Up(Wire::Link(link))) = (&self.interfaces, &self.stage)
+        else {
+            return false;
+        };
+        let Some(state) = link.index.and_then(|index| interfaces.news(index)) else {
+            return false;
+        };
+        // Of one in another namespace nothing is known, and its frames may pass.
+        let down = state == Interface::Down;
+        std::mem::replace(&mut self.down, down) != down
     }
 
     /// Does all that can be done now. `woken`: something may have happened on the host.
@@ -355,7 +375,7 @@ impl Device for Net {
     }
 
     fn config(&self) -> Vec<u8> {
-        let status = if matches!(self.stage, Stage::Down) {
+        let status = if self.down || matches!(self.stage, Stage::Down) {
             0
         } else {
             LINK_UP
@@ -372,6 +392,10 @@ impl Device for Net {
         self.waker = Some(waker.clone());
         if self.tx_delay {
             self.completions.prepare()?;
+        }
+        if matches!(&self.stage, Stage::Up(Wire::Link(link)) if link.index.is_some()) {
+            self.interfaces = Interfaces::open(waker);
+            self.look_at_interface();
         }
         self.stage.prepare(waker)
     }
@@ -390,6 +414,9 @@ impl Device for Net {
             Ok(true) => self.attach(driver),
             Ok(false) => {}
             Err(why) => self.gone(driver, why),
+        }
+        if self.look_at_interface() {
+            driver.config_changed(&self.config());
         }
         self.work(driver, true)
     }

@@ -8,6 +8,7 @@ use super::worker::{ORDERS, Worker};
 use crate::confined;
 use anyhow::Context;
 use paravane_confine::Files;
+use paravane_net::Changes;
 use paravane_vbus::{ConnectionId, Error, Kind};
 use rustix::event::epoll;
 use std::collections::BTreeMap;
@@ -33,21 +34,26 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the thread, which confines itself and opens no file. It runs at most so many cards.
+    /// Starts the thread, which confines itself and opens no file. It runs at most so many cards,
+    /// and tells them of changes of interfaces.
     ///
     /// # Errors
     /// The host has no thread for it, or refuses the policy.
     pub fn start(
         name: &str,
         policy: &'static str,
-        keeper: Option<Keeper>,
+        (keeper, changes): (Option<Keeper>, Option<Changes>),
         news: &Arc<News>,
         most: usize,
     ) -> anyhow::Result<Arc<Self>> {
         let (crew, poll) = Crew::new(most, keeper)?;
         let (theirs, news) = (Arc::clone(&crew.orders), Arc::clone(news));
         confined::start(name, policy, Files::none(), move || {
-            Worker::new(poll, news).run(&theirs);
+            let mut worker = Worker::new(poll, news);
+            if let Some(changes) = changes {
+                worker.hear(changes);
+            }
+            worker.run(&theirs);
         })?;
         Ok(Arc::new(crew))
     }

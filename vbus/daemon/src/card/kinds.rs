@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a card leads to: a tap of the host, or the user-mode network.
+//! What a card leads to: a tap of the host, or the user-mode network (`super::user`).
 
 use super::worker::{Made, Open};
-use paravane_net::user::{Config, Network};
 use paravane_net::{Error as NetError, tap};
-use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
+use paravane_vbus::{Attribute, Error, Kind as ErrorKind};
 use paravane_vbus_cards::{Counts, Stack, Waker, Wire};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// The MTU of the user-mode network: that of ordinary Ethernet, since clients may have small
-/// buffers.
-const MTU: u16 = 1500;
 
 /// A card on a link. The waker wakes it from now on.
 pub fn on_link(mut card: Wire, waker: &Waker) -> Made {
-    card.base.start(waker);
+    card.start(waker);
     Made {
         presence: Some(card.presence()),
         card: Box::new(card),
@@ -66,11 +60,12 @@ pub trait Kind: Send {
 /// Something that may fail.
 pub type Try = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 
-/// An error of the network, for clients: a tap that is missing or in use may come back.
-fn error(error: &NetError) -> Error {
+/// An error of the network, for clients: a tap that is missing or in use may come back, and a port
+/// that is in use may become free.
+pub fn error(error: &NetError) -> Error {
     let kind = match error {
-        NetError::Tap { error, .. } => match error.kind() {
-            io::ErrorKind::ResourceBusy => ErrorKind::Busy,
+        NetError::Tap { error, .. } | NetError::Publish { error, .. } => match error.kind() {
+            io::ErrorKind::ResourceBusy | io::ErrorKind::AddrInUse => ErrorKind::Busy,
             io::ErrorKind::NotFound => ErrorKind::NotFound,
             io::ErrorKind::InvalidInput => ErrorKind::Invalid,
             _ => ErrorKind::Host,
@@ -133,77 +128,6 @@ impl Kind for Tap {
             }
             card.base.count(counts);
             Ok(Box::new(move |waker| Ok(on_link(card, waker))))
-        }))
-    }
-
-    fn copy(&self) -> Box<dyn Kind> {
-        Box::new(self.clone())
-    }
-}
-
-/// The user-mode network, of which each client has one for itself.
-#[derive(Clone, Debug)]
-pub struct User {
-    resolver: Option<SocketAddr>,
-    loopback: bool,
-    link_local: bool,
-}
-
-const LOOPBACK: &str = "loopback";
-const LINK_LOCAL: &str = "link-local";
-/// Most clients of a device.
-const CLIENTS: usize = 8;
-
-impl User {
-    /// With the name server of the host.
-    pub fn new(resolver: Option<SocketAddr>) -> Self {
-        User {
-            resolver,
-            loopback: false,
-            link_local: false,
-        }
-    }
-}
-
-impl Kind for User {
-    fn most(&self) -> usize {
-        CLIENTS
-    }
-
-    fn attributes(&self) -> Vec<Attribute> {
-        [(LOOPBACK, self.loopback), (LINK_LOCAL, self.link_local)]
-            .map(|(name, on)| Attribute::setting(name, u8::from(on).to_string()))
-            .to_vec()
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
-        let place = match name {
-            LOOPBACK => &mut self.loopback,
-            LINK_LOCAL => &mut self.link_local,
-            _ => return Err(paravane_vbus::no_attribute(name)),
-        };
-        *place = flag(name, value)?;
-        Ok(None)
-    }
-
-    fn figures(&self, counts: &Counts) -> Vec<Attribute> {
-        counts.looks().into()
-    }
-
-    fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error> {
-        let counts = Arc::clone(counts);
-        let config = Config {
-            host_loopback: self.loopback,
-            link_local: self.link_local,
-            resolver: self.resolver,
-            mtu: MTU,
-            ..Config::default()
-        };
-        Ok(Box::new(move |_| {
-            let network = Network::new(config).map_err(|e| error(&e))?;
-            let mut card = Stack::new(network, mac);
-            card.base.count(counts);
-            Ok(Box::new(move |waker| Ok(on_stack(card, waker))))
         }))
     }
 

@@ -18,6 +18,7 @@ mod proxy;
 #[cfg(test)]
 mod tests;
 mod trials;
+mod user;
 mod worker;
 
 pub use crew::{Crew, Elsewhere};
@@ -25,25 +26,28 @@ pub use news::Outcome;
 pub use trials::Trials;
 
 use keeper::Keeper;
-use kinds::{Tap, User};
+use kinds::Tap;
 use news::News;
-use paravane_net::user;
+use paravane_net::Changes;
+use paravane_net::user as network;
 use paravane_vbus::{Class, Name};
 use proxy::{CardClass, Site};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use tracing::warn;
+use user::User;
 
 /// Most taps with a client, the part of all descriptors that they take at most, and descriptors of
 /// each besides those of every connection: the tap, twice, a timer, a copy of the client's eventfd.
 const TAPS: usize = 64;
 const PART_OF_TAPS: usize = 16;
 const FILES_OF_TAP: usize = 4;
-/// The same of networks. Besides its sockets, one has an epoll and a timer, and four spare
-/// connections.
+/// The same of networks. Besides its sockets, those of published ports among them, one has an epoll
+/// and a timer, and four spare connections.
 const NETWORKS: usize = 16;
 const PART_OF_NETWORKS: usize = 2;
-const FILES_OF_NETWORK: usize = user::MAX_TCP + user::MAX_UDP + 8;
+const FILES_OF_NETWORK: usize = network::MAX_TCP + network::MAX_UDP + user::PORTS + 8;
 
 /// Names of the classes.
 const TAP: &str = "venet-tap";
@@ -71,13 +75,16 @@ impl Cards {
         let taps = (files / PART_OF_TAPS / FILES_OF_TAP).min(TAPS);
         let networks = (files / PART_OF_NETWORKS / FILES_OF_NETWORK).min(NETWORKS);
         let keeper = Some(Keeper::start()?);
+        // Without it a card learns of the state of its tap with the next frame.
+        let changes = Changes::open();
+        let changes = changes.inspect_err(|error| warn!("taps: {error}")).ok();
         Ok(Cards {
-            taps: Crew::start("taps", "vbusd-taps", keeper, &news, taps)?,
-            networks: Crew::start("networks", "vbusd-networks", None, &news, networks)?,
+            taps: Crew::start("taps", "vbusd-taps", (keeper, changes), &news, taps)?,
+            networks: Crew::start("networks", "vbusd-networks", (None, None), &news, networks)?,
             news,
             elsewhere: Elsewhere::default(),
             trials: Trials::default(),
-            resolver: user::host_resolver(),
+            resolver: network::host_resolver(),
             files: taps * FILES_OF_TAP + networks * FILES_OF_NETWORK,
         })
     }

@@ -8,6 +8,7 @@
 use super::keeper::Keeper;
 use super::news::{End, News, Outcome};
 use super::orders::Orders;
+use paravane_net::{Changes, Interface};
 use paravane_vbus::limits;
 use paravane_vbus::polls::Stretch;
 use paravane_vbus::{ConnectionId, Device, Endpoint, Error, Kind, Name, Round, Work};
@@ -21,6 +22,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Most frames of a turn in each direction: no more than [`limits::TURN`] bytes are copied.
 const BUDGET: u32 = 15;
@@ -35,6 +37,8 @@ const OBEYED: usize = 8;
 pub const ORDERS: u64 = 0;
 const KICK: u64 = 1 << 62;
 const FILE: u64 = 2 << 62;
+/// Interfaces of the host, which are no connection's.
+const INTERFACES: u64 = 3 << 62;
 const KINDS: u64 = 3 << 62;
 
 /// A card that was made for a client.
@@ -69,6 +73,8 @@ struct Running {
 pub struct Worker {
     poll: Arc<OwnedFd>,
     news: Arc<News>,
+    /// Tells cards on taps whether these are up.
+    changes: Option<Arc<Changes>>,
     cards: BTreeMap<ConnectionId, Running>,
     /// Room for those of a round that have work.
     awake: Vec<ConnectionId>,
@@ -81,21 +87,38 @@ pub struct Worker {
 struct Files {
     poll: Arc<OwnedFd>,
     id: ConnectionId,
+    changes: Option<Arc<Changes>>,
+    /// The changes that the card knows.
+    seen: AtomicU64,
+}
+
+/// Waits once for a file.
+fn arm(
+    poll: &OwnedFd,
+    file: BorrowedFd<'_>,
+    token: u64,
+    events: epoll::EventFlags,
+) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(token);
+    let events = events | epoll::EventFlags::ONESHOT;
+    match epoll::modify(poll, file, data, events) {
+        Err(Errno::NOENT) => Ok(epoll::add(poll, file, data, events)?),
+        other => Ok(other?),
+    }
 }
 
 impl Wake for Files {
     fn arm(&self, file: BorrowedFd<'_>, events: epoll::EventFlags) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(FILE | self.id.0);
-        let events = events | epoll::EventFlags::ONESHOT;
-        match epoll::modify(&*self.poll, file, data, events) {
-            Err(Errno::NOENT) => Ok(epoll::add(&*self.poll, file, data, events)?),
-            other => Ok(other?),
-        }
+        arm(&self.poll, file, FILE | self.id.0, events)
     }
 
     fn disarm(&self, file: BorrowedFd<'_>) {
         // Fails only if it was not armed.
         let _ = epoll::delete(&*self.poll, file);
+    }
+
+    fn interface(&self, index: u32) -> Option<Interface> {
+        self.changes.as_ref()?.news(index, &self.seen)
     }
 }
 
@@ -105,9 +128,44 @@ impl Worker {
         Worker {
             poll: Arc::new(poll),
             news,
+            changes: None,
             cards: BTreeMap::new(),
             awake: Vec::new(),
             outcome: None,
+        }
+    }
+
+    /// Its cards are told of changes of the host's interfaces.
+    pub fn hear(&mut self, changes: Changes) {
+        self.changes = Some(Arc::new(changes));
+        self.await_changes();
+    }
+
+    fn await_changes(&self) {
+        let Some(changes) = &self.changes else {
+            return;
+        };
+        let armed = arm(
+            &self.poll,
+            changes.file(),
+            INTERFACES,
+            epoll::EventFlags::IN,
+        );
+        if let Err(error) = armed {
+            warn!("network: cannot wait for changes of the host's interfaces: {error}");
+        }
+    }
+
+    /// Interfaces of the host have changed: each card looks at its own.
+    fn look_at_interfaces(&mut self) {
+        let Some(changes) = &self.changes else {
+            return;
+        };
+        changes.take();
+        self.await_changes();
+        for card in self.cards.values_mut() {
+            card.made.card.woken();
+            card.awake = true;
         }
     }
 
@@ -129,6 +187,10 @@ impl Worker {
         let count = epoll::wait(&*self.poll, &mut buffer[..], now.as_ref().or(most)).unwrap_or(0);
         for event in buffer.iter().take(count) {
             let token = event.data.u64();
+            if token == INTERFACES {
+                self.look_at_interfaces();
+                continue;
+            }
             let Some(card) = self.cards.get_mut(&ConnectionId(token & !KINDS)) else {
                 continue;
             };
@@ -214,6 +276,8 @@ impl Worker {
         let waker: Waker = Arc::new(Files {
             poll: Arc::clone(&self.poll),
             id,
+            changes: self.changes.clone(),
+            seen: AtomicU64::new(u64::MAX),
         });
         let mut made = make(&waker)?;
         made.card.connect(id)?;
