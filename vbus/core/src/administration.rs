@@ -55,7 +55,7 @@ pub(crate) struct DeviceEntry {
 /// Name of the attribute with [`DeviceEntry::poll`], which every device has.
 pub(crate) const POLL: &str = "poll-us";
 /// Its value at first.
-const POLL_FIRST: Duration = Duration::from_micros(20);
+const POLL_FIRST: Duration = Duration::from_micros(40);
 
 /// Reads an attribute that is a short time.
 ///

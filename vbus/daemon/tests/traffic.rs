@@ -215,7 +215,7 @@ fn a_busy_ring_causes_no_notification_and_an_idle_one_no_work() {
 #[test]
 fn a_ring_that_is_never_empty_causes_no_notification() {
     let daemon = Daemon::with("null");
-    assert_eq!(daemon.attribute("dev", "poll-us"), 20);
+    assert_eq!(daemon.attribute("dev", "poll-us"), 40);
     // One thread of vbusd for several that send: it is slower than they are, and rings fill up.
     let clients = [(); 3].map(|()| {
         let mut options = daemon.options("lan", "dev");
