@@ -2,7 +2,7 @@
 //! The connector of a guest: its register, its notifications, its interrupt.
 
 use crate::card::word;
-use crate::command::{self, Command, event, status};
+use crate::command::{self, Command, event, outside, status};
 use crate::disk::Attached;
 use crate::host;
 use crate::interrupts::{Interrupt, Interrupts};
@@ -369,10 +369,6 @@ impl Bridge {
 /// How long cards look for work, at first so many microseconds.
 pub(crate) fn poll(at_first: u32) -> Setting {
     Setting::new(POLL, at_first)
-}
-
-fn outside(why: paravane_vbus::Outside) -> Error {
-    Error::new(Kind::Invalid, why.to_string())
 }
 
 impl OwnDevice for Bridge {

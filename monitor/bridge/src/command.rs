@@ -3,7 +3,7 @@
 
 use crate::card::word;
 use crate::memory::Guest;
-use paravane_vbus::{Event, Kind, MemoryContext, Outside};
+use paravane_vbus::{Error, Event, Kind, MemoryContext, Outside};
 use paravane_vbus_shm::layout::{self, Command as Layout};
 use std::mem::offset_of;
 
@@ -78,6 +78,11 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// The error of a command whose data is not in the guest's memory.
+pub fn outside(why: Outside) -> Error {
+    Error::new(Kind::Invalid, why.to_string())
 }
 
 /// The status for an error.
