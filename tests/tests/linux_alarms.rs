@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Timers of VMI-Linux that expire more often than its kernel ticks.
+//! The rate of VMI-Linux's alarms is not HZ: timers expire more often, and a busy CPU may tick less
+//! often.
 
 // Alone: it measures time.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::cpu_times;
 use paravane_tests::worker::{self, COMMANDS, Worker};
+use paravane_tests::{cpu_times, program, vm};
 
 /// The time between two expiries, in us. A kernel with a HZ of 100 ticks once in 20.
 const PERIOD: u64 = 500;
@@ -91,4 +92,51 @@ fn with_ticks_alone_they_do() {
         assert!(!Expired::new(&mut coarse, by, 100).is_right(), "{by}");
     }
     coarse.end();
+}
+
+/// Seconds for which a vCPU is busy.
+const BUSY: u64 = 4;
+
+/// Alarms of a vCPU that is busy all the time, and what its kernel accounts for it, in percent of
+/// the time.
+fn busy(append: &str, program: &cpu_times::Program) -> (u64, f64) {
+    let alarms = "awk '/LOC:/ { print $2 }' /proc/interrupts";
+    let script =
+        format!("a=$({alarms}); /t/times {BUSY}; b=$({alarms}); echo alarms $((b - a)); dmesg");
+    let mut machine = vm::command(["--cpus", "1", "--append", append]);
+    machine.args(["--volume", &program.volume, "--", "sh", "-c", &script]);
+    let run = program::finish(&mut machine);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("backwards 0\n"), "{run:?}");
+    let line = run
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("alarms "));
+    let alarms = line.unwrap().parse().unwrap();
+    let sum = cpu_times::shares(&run.stdout)[0].sum;
+    println!("{append}: {alarms} alarms in {BUSY} s, {sum} % accounted");
+    let refused = run.stdout.contains("are possible");
+    assert_eq!(refused, append.ends_with("=5"), "{run:?}");
+    (alarms, sum)
+}
+
+/// A busy CPU has the rate of alarms that the command line asks for, and not more than HZ. A rate
+/// that is too low for the kernel is refused.
+#[test]
+fn a_busy_cpu_has_the_rate_that_was_asked_for() {
+    let program = cpu_times::program("times");
+    for (append, rate) in [("vmi.alarm_hz=20", 20), ("", 100), ("vmi.alarm_hz=5", 100)] {
+        let right = (0..TRIES / 5).any(|_| {
+            let (alarms, sum) = busy(append, &program);
+            // A few are those of timers.
+            let most = rate * BUSY + 40;
+            assert!(alarms <= most, "{append}: {alarms}");
+            // What was after the last tick is not accounted yet: up to 50 ms, which is 1.25 %.
+            alarms >= rate * BUSY * 9 / 10 && (sum - 100.0).abs() <= 1.5
+        });
+        assert!(
+            right,
+            "{append}: too few alarms, or not all of the time was accounted"
+        );
+    }
 }
