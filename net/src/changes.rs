@@ -169,9 +169,11 @@ impl Changes {
     /// with the same `seen`, which is `u64::MAX` at first.
     pub fn news(&self, index: u32, seen: &AtomicU64) -> Option<Interface> {
         let number = self.number.load(Ordering::Relaxed);
-        if seen.swap(number, Ordering::Relaxed) == number {
+        if seen.load(Ordering::Relaxed) == number {
             return None;
         }
+        // Before the look: what changes meanwhile has another number.
+        seen.store(number, Ordering::Relaxed);
         Some(self.state(index))
     }
 

@@ -45,7 +45,8 @@ impl Interfaces {
     /// for the first call there is. To be called where the device was woken.
     pub fn news(&self, index: u32) -> Option<Interface> {
         let marks = self.waker.marks();
-        if self.marks.swap(marks, Ordering::Relaxed) != marks {
+        if self.marks.load(Ordering::Relaxed) != marks {
+            self.marks.store(marks, Ordering::Relaxed);
             self.changes.take();
             self.arm();
         }

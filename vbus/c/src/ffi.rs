@@ -133,20 +133,62 @@ pub unsafe extern "C" fn vbus_connect_pairs(
     error_len: usize,
 ) -> *mut Held {
     // SAFETY: the caller's promise.
+    let options = unsafe { options(socket, bus, device, [count, buffer]) };
+    let made = options.and_then(|options| Client::connect_pairs(options, 0, pairs));
+    // SAFETY: the caller's promise.
+    unsafe { held(made, error, error_len) }
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// As `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_connect_hearing(
+    socket: *const c_char,
+    bus: *const c_char,
+    device: *const c_char,
+    count: u32,
+    buffer: u32,
+    error: *mut c_char,
+    error_len: usize,
+) -> *mut Held {
+    // SAFETY: the caller's promise.
+    let options = unsafe { options(socket, bus, device, [count, buffer]) };
+    let made = options.and_then(|options| Client::connect_hearing(options, 0));
+    // SAFETY: the caller's promise.
+    unsafe { held(made, error, error_len) }
+}
+
+/// What a client is to connect to.
+///
+/// # Safety
+/// The strings are C's or null.
+unsafe fn options(
+    socket: *const c_char,
+    bus: *const c_char,
+    device: *const c_char,
+    [count, buffer]: [u32; 2],
+) -> Result<Options, Error> {
+    // SAFETY: the caller's promise.
     let words = unsafe { (place(socket), text(bus), text(device)) };
-    let made = match words {
-        (Some(socket), Some(bus), Some(device)) => {
-            let options = Options {
-                socket,
-                bus,
-                device,
-                count,
-                buffer,
-            };
-            Client::connect_pairs(options, 0, pairs)
-        }
-        _ => Err(Error::Invalid("a name is missing, or is no UTF-8".into())),
+    let (Some(socket), Some(bus), Some(device)) = words else {
+        return Err(Error::Invalid("a name is missing, or is no UTF-8".into()));
     };
+    Ok(Options {
+        socket,
+        bus,
+        device,
+        count,
+        buffer,
+    })
+}
+
+/// A client as C has it, or null and why there is none.
+///
+/// # Safety
+/// `error` has `error_len` bytes or is null.
+unsafe fn held(made: Result<Client, Error>, error: *mut c_char, error_len: usize) -> *mut Held {
     match made {
         Ok(client) => Box::into_raw(Box::new(Held::new(client))),
         Err(why) => {
@@ -166,6 +208,19 @@ pub unsafe extern "C" fn vbus_pairs(client: *const Held) -> u32 {
     // SAFETY: the caller's promise.
     let held = unsafe { &*client };
     u32::try_from(held.client.pairs()).unwrap_or(u32::MAX)
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_link(client: *mut Held) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *client }.client.link() {
+        Ok(up) => c_int::from(up),
+        Err(error) => number(&error),
+    }
 }
 
 /// See vbus.h.

@@ -117,20 +117,24 @@ impl Wire {
         self.link.as_ref().and_then(|link| link.index)
     }
 
-    /// Looks whether the tap's interface is up, if its state may have changed.
+    /// Looks whether the tap's interface is up, if its state may have changed, where the card was
+    /// woken or begins.
     fn look_at_interface(&mut self) {
         let (Some(waker), Some(link)) = (&self.base.waker, &mut self.link) else {
             return;
         };
-        match link.index.and_then(|index| waker.interface(index)) {
-            Some(state @ (Interface::Up | Interface::Down)) => {
-                (self.told, link.down) = (true, state == Interface::Down);
-                self.base.port.set_link(!link.down);
-            }
-            // One that was removed fails the next read. One in another namespace stays as it was
-            // last, until a frame or its file tells.
-            Some(Interface::Elsewhere) => self.told = false,
-            None => {}
+        if let Some(state) = link.index.and_then(|index| waker.interface(index)) {
+            // The kernel takes one down that it moves to another namespace, from where its file
+            // tells. One that was removed fails the next read.
+            self.told = state != Interface::Elsewhere;
+            link.down = state != Interface::Up;
+            self.base.port.set_link(!link.down);
+            return;
+        }
+        if !self.told {
+            // Only an interface that is up reports. If it is not, the next frame tells.
+            link.down = false;
+            self.base.port.set_link(true);
         }
     }
 
@@ -407,10 +411,5 @@ impl Device for Wire {
         // A file reports once until it is armed again.
         (self.armed, self.base.reported) = (EventFlags::empty(), true);
         self.look_at_interface();
-        if let Some(link) = self.link.as_mut().filter(|_| !self.told) {
-            // Only an interface that is up reports. If it is not, the next frame tells.
-            link.down = false;
-            self.base.port.set_link(true);
-        }
     }
 }

@@ -169,6 +169,20 @@ fn a_client_hears_of_the_state_of_its_tap() {
     ip("link set other up");
     becomes(&mut two, true);
     ip("link set other name vm1");
+    // So it is in another network namespace, from where no message comes.
+    let mut other = std::process::Command::new("unshare");
+    let mut other = other.args(["--net", "sleep", "1000"]).spawn().unwrap();
+    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let pid = other.id().to_string();
+    soon("there is no other namespace", || of(&pid) != of("self"));
+    ip(&format!("link set vm1 netns {pid}"));
+    becomes(&mut two, false);
+    let up = ["-t", &pid, "-n", "ip", "link", "set", "vm1", "up"];
+    let done = std::process::Command::new("nsenter").args(up).status();
+    assert!(done.unwrap().success());
+    becomes(&mut two, true);
+    other.kill().unwrap();
+    other.wait().unwrap();
     // The state while vbusd is away is told when it is back.
     ip(&format!("link set {TAP} down"));
     becomes(&mut one, false);

@@ -48,6 +48,16 @@ struct vbus_client *vbus_connect_pairs(const char *socket, const char *bus, cons
 				       uint32_t count, uint32_t buffer, uint32_t pairs,
 				       char *error, size_t error_len);
 uint32_t vbus_pairs(const struct vbus_client *client);
+/*
+ * vbus_connect for a client that hears whether frames reach the network of the
+ * device, such as the host's by a tap. vbus_link says so: 1, 0, or an error. A
+ * change ends vbus_wait and vbus_rest until vbus_link was called. Without
+ * vbus_connect_hearing, and for devices that do not say so, it is always 1.
+ */
+struct vbus_client *vbus_connect_hearing(const char *socket, const char *bus, const char *device,
+					 uint32_t count, uint32_t buffer, char *error,
+					 size_t error_len);
+int vbus_link(struct vbus_client *client);
 /* Leaves the bus. */
 void vbus_close(struct vbus_client *client);
 /*

@@ -199,6 +199,11 @@ static void a_switch_is_called(const char *socket)
 	CHECK(card && vbus_pairs(card) == 4);
 	vbus_close(card);
 	CHECK(!vbus_connect_pairs(socket, "lan", "switch", 8, 2048, 9, NULL, 0));
+	/* A switch says nothing of its link. */
+	card = vbus_connect_hearing(socket, "lan", "switch", 8, 2048, NULL, 0);
+	CHECK(card && vbus_link(card) == 1);
+	vbus_close(card);
+	CHECK(!vbus_connect_hearing(socket, "lan", "nothing", 8, 2048, NULL, 0));
 	/* An echo has one. */
 	CHECK(vbus_pairs(client) == 1);
 }
