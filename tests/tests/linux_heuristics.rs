@@ -29,7 +29,7 @@ fn costs(script: &str) -> Vec<u64> {
                 &folder.join("switch"),
             );
             let volume = format!("{}:/x:ro", folder.display());
-            // While a vCPU moves, hand-overs cost more.
+            // The vCPU stays on its CPU, so that nothing else changes.
             ["--cpus", "1", "--volume", &volume, "--without", "cpu-turns"]
                 .map(String::from)
                 .to_vec()
