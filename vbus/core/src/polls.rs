@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How long and how often a device polls for work before it asks for a notification again.
 //!
-//! A poll is a guess that work comes soon. A poll that won costs nobody anything: the thread would
+//! A poll is a guess that work comes soon. A poll that wins costs nothing: the thread would
 //! have slept, and a notification would have woken it. A poll in vain costs CPU time. So polls that
 //! win go on, and each poll in vain makes the next ones rarer. Nothing here reads a clock or makes
 //! a host call.

@@ -182,7 +182,7 @@ impl Balance {
         let vcpus: Vec<Vcpu> = (0..core.vcpus)
             .map(|vcpu| Vcpu {
                 busy: running[vcpu] && self.ran[vcpu],
-                waited: stolen[vcpu].saturating_sub(self.stolen[vcpu]) * 100 / elapsed,
+                waited: percent(stolen[vcpu].saturating_sub(self.stolen[vcpu]), elapsed),
             })
             .collect();
         // xorshift
@@ -228,6 +228,11 @@ impl Vcpu {
     }
 }
 
+/// How much of the time a vCPU waited, in percent. The guest can write any stolen time.
+fn percent(stolen: u64, elapsed: u64) -> u64 {
+    (stolen.saturating_mul(100) / elapsed.max(1)).min(100)
+}
+
 /// The busy ones, with their CPUs.
 fn busy(placement: &[u32], vcpus: &[Vcpu]) -> Vec<Busy> {
     let all = placement.iter().zip(vcpus).enumerate();
@@ -235,7 +240,7 @@ fn busy(placement: &[u32], vcpus: &[Vcpu]) -> Vec<Busy> {
     busy.map(|(vcpu, (&cpu, one))| Busy {
         vcpu,
         cpu,
-        waited: one.waited.min(100),
+        waited: one.waited,
     })
     .collect()
 }
@@ -336,6 +341,15 @@ mod tests {
         for seed in 0..9 {
             assert_eq!(choose(1, &[0, 1], &Load::parse(STAT), &now, seed), [1]);
         }
+    }
+
+    #[test]
+    fn any_stolen_time_is_a_percentage() {
+        assert_eq!(percent(0, 1000), 0);
+        assert_eq!(percent(250, 1000), 25);
+        assert_eq!(percent(1001, 1000), 100);
+        assert_eq!(percent(u64::MAX, 1000), 100);
+        assert_eq!(percent(u64::MAX, 0), 100);
     }
 
     const BUSY_ONE: Vcpu = Vcpu {

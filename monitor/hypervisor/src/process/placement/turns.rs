@@ -17,7 +17,7 @@ use std::fs;
 const APART: u64 = 20;
 /// A vCPU has less than its part of the host if it has less than this percentage of the part.
 const LITTLE: u64 = 85;
-/// Of so many looks that find that, one moves the vCPU.
+/// One in so many looks that find this moves the vCPU.
 const RARELY: u32 = 8;
 /// The threads that want to run vary. The median of so many looks counts, so that a moment with few
 /// of them moves no vCPU, and one with many keeps none.
