@@ -13,7 +13,9 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::api::{Vfs, VfsOptions};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +49,9 @@ pub struct Root {
     /// Opened only once. Later the path may lead elsewhere: guests may write to folders above it
     /// that are shared too.
     folder: OwnedFd,
+    /// The host's folder of this process's descriptors. Paths of descriptors are read in it, by the
+    /// one call for links that the policy of the device's thread admits.
+    descriptors: OwnedFd,
     pub sharing: Sharing,
     /// It is on the host's own disk or in its memory.
     pub local: bool,
@@ -94,9 +99,12 @@ impl Root {
             bail!("{}: its name is not UTF-8", path.display());
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open =
+            |path: &str| rustix::fs::open(path, flags, Mode::empty()).context(path.to_string());
         let mut root = Root {
             path: path.to_string(),
-            folder: rustix::fs::open(path, flags, Mode::empty()).with_context(name)?,
+            folder: open(path)?,
+            descriptors: open("/proc/self/fd")?,
             sharing,
             local: false,
             watch: None,
@@ -128,8 +136,12 @@ impl Root {
     }
 
     fn far_below(&self) -> bool {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
-        path.map_or(true, |path| self.mounts.far_below(&path))
+        let number = self.folder.as_raw_fd().to_string();
+        let path = rustix::fs::readlinkat(&self.descriptors, number, Vec::new());
+        path.map_or(true, |path| {
+            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+            self.mounts.far_below(path)
+        })
     }
 
     /// A path that leads to the open folder, wherever it is now.
