@@ -357,6 +357,11 @@ pub struct BenchApps {
     )]
     pub ablate: Vec<String>,
 
+    /// Measure machines with one vCPU and with several in the same rounds, and compare what they
+    /// reach of the host
+    #[arg(long, conflicts_with = "vcpus")]
+    pub beside_one_vcpu: bool,
+
     /// Measure guest and host in turns, N times each
     #[arg(
         long, value_name = "N", default_value_t = 7,

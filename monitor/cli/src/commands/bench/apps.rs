@@ -4,7 +4,9 @@
 //! Both sides have the same root file system, made by this program, and run the same scripts
 //! (`bench/apps/`). They take turns on the same CPUs, and the ratio is taken within each turn.
 
+mod batch;
 mod description;
+mod failure;
 mod figures;
 mod guesses;
 mod host_memory;
@@ -26,15 +28,16 @@ use super::plot::{check_file, draw};
 use super::{cpus, turns};
 use crate::arguments::BenchApps;
 use anyhow::{Context, bail};
+use batch::Bench;
 use description::{App, Input};
-use measure::Bench;
+use failure::Failure;
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::stderr;
 use peers::System;
 use plan::Group;
-use report::{Failure, Report};
+use report::Report;
 use session::Terms;
 use sides::Root;
 use std::collections::BTreeMap;
@@ -97,11 +100,14 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         },
     };
     let mut measured = Vec::new();
-    for group in &groups {
-        let Some(root) = roots.get(group.app.root.as_str()) else {
-            bail!("{}: no root", group.app.name);
+    for batch in plan::batches(groups, args.beside_one_vcpu) {
+        let Some(app) = batch.first().map(|group| group.app) else {
+            continue;
         };
-        let result = bench.group(group, root, group.app.input.and(inputs.as_deref()));
+        let Some(root) = roots.get(app.root.as_str()) else {
+            bail!("{}: no root", app.name);
+        };
+        let result = bench.batch(&batch, root, app.input.and(inputs.as_deref()));
         match result {
             Ok((rows, others)) => {
                 measured.extend(rows);
@@ -111,7 +117,9 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
             Err(_) if signals.pending().is_some() => {}
             // The others are worth their time all the same.
             Err(error) => {
-                failures.push(Failure::of(group, System::Paravane, &format!("{error:#}")))
+                let why = format!("{error:#}");
+                let failed = batch.iter();
+                failures.extend(failed.map(|group| Failure::of(group, System::Paravane, &why)));
             }
         }
         if signals.pending().is_some() {

@@ -3,9 +3,10 @@
 
 use super::super::turns::{Named, Pairs};
 use super::description::Row;
+use super::failure::Failure;
 use super::peers::System;
 use super::plan::Group;
-use super::report::{Failure, Measured};
+use super::report::Measured;
 
 /// The states of a machine that is new for each turn, as parts of a row's name.
 pub const STATES: [&str; 2] = ["-cold", "-warm"];

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measures a group: its sides are started once, and its rows take turns on them.
+//! A group's sides, which are started once, and the turns of its rows on them.
 
 use super::super::cpus;
-use super::super::turns;
+use super::batch::Bench;
 use super::description::Row;
 use super::figures::{STATES, Turns};
 use super::host_memory;
 use super::peers::{self, System};
 use super::plan::Group;
-use super::report::{Failure, Measured};
-use super::session::{Session, Terms, Wrong};
+use super::session::{Session, Wrong};
 use super::sides::{self, Machine, Net, Root, Work};
-use crate::arguments::{BenchApps, Place};
+use crate::arguments::Place;
 use anyhow::{Context, bail};
-use paravane_images as images;
 use paravane_user_io::text;
 use rustix::fs::{Advice, fadvise, syncfs};
 use std::fs::{self, File, Permissions};
@@ -32,95 +30,8 @@ const GUEST_PORT: u16 = 80;
 /// The number of the host's side. Its client is part of it.
 const HOST_SIDE: usize = 0;
 
-/// What all groups share.
-#[derive(Debug)]
-pub struct Bench<'a> {
-    pub args: &'a BenchApps,
-    /// Where folders for the work are made.
-    pub cache: &'a Path,
-    pub cpus: &'a [usize],
-    pub terms: Terms<'a>,
-}
-
-impl Bench<'_> {
-    /// Measures the rows of a group. After a signal it returns the rows with a complete turn.
-    pub fn group(
-        &self,
-        group: &Group<'_>,
-        root: &Root,
-        mnt: Option<&Path>,
-    ) -> anyhow::Result<(Vec<Measured>, Vec<Failure>)> {
-        // At a published port, the client is not part of the machine and needs a processor.
-        let count = usize::try_from(group.vcpus)?;
-        if group.place != Place::Publish {
-            cpus::pin(self.cpus.get(..count).unwrap_or(self.cpus));
-        }
-        let result = self.measure(group, root, mnt);
-        cpus::pin(self.cpus);
-        result
-    }
-
-    fn measure(
-        &self,
-        group: &Group<'_>,
-        root: &Root,
-        mnt: Option<&Path>,
-    ) -> anyhow::Result<(Vec<Measured>, Vec<Failure>)> {
-        let folder = images::work(self.cache)?;
-        let host = folder.path().join("host");
-        make_folder(&host)?;
-        let publish = group.place == Place::Publish;
-        let systems = peers::systems(self.args, group)?;
-        let ports = publish.then(|| free_ports(1 + systems.len())).transpose()?;
-        let run = Run {
-            bench: self,
-            group,
-            root,
-            mnt,
-            folder: folder.path(),
-            host,
-            guests: (1..=systems.len())
-                .map(|side| guest_srv(folder.path(), group.place, side))
-                .collect::<anyhow::Result<_>>()?,
-            ports,
-        };
-        let mut sides = run.start(&systems)?;
-        let rows = group.rows.iter();
-        let mut rows: Vec<Turns<'_>> = rows
-            .map(|row| Turns::new(row, sides.guests.len(), run.states()))
-            .collect();
-        let vcpus = text::count(usize::try_from(group.vcpus)?, "vCPU");
-        let what = format!(" {} ({}, {vcpus})", group.app.name, group.place);
-        let (rounds, signals) = (self.args.rounds, self.terms.signals);
-        let signal = turns::alternate(&what, &mut rows, rounds, signals, |row, round| {
-            run.turn(&mut sides, row, round)
-        })?;
-        if signal.is_some() {
-            rows.retain(Turns::any);
-        }
-        let mut all = Vec::new();
-        let mut failures: Vec<Failure> = rows
-            .iter()
-            .filter_map(|row| row.host_failure(group))
-            .collect();
-        for (index, guest) in sides.guests.iter().enumerate() {
-            if let Some(why) = &guest.failed {
-                failures.push(Failure::of(group, guest.system, why));
-                continue;
-            }
-            for row in &rows {
-                match row.on(group, index, guest.system) {
-                    Ok(figures) => all.extend(figures),
-                    Err(failure) => failures.push(failure),
-                }
-            }
-        }
-        Ok((all, failures))
-    }
-}
-
 /// A group that is measured.
-struct Run<'a> {
+pub struct Run<'a> {
     bench: &'a Bench<'a>,
     group: &'a Group<'a>,
     root: &'a Root,
@@ -133,29 +44,75 @@ struct Run<'a> {
     guests: Vec<PathBuf>,
     /// The ports of the host's side and of the machines, if they are published.
     ports: Option<Vec<u16>>,
+    systems: Vec<System>,
 }
 
 /// The sides of a group.
-struct Sides<'a> {
+pub struct Sides<'a> {
     host: Session<'a>,
     /// Runs the rows' scripts at published ports.
     client: Option<Session<'a>>,
     /// The machine, and those of other systems.
-    guests: Vec<Guest<'a>>,
+    pub guests: Vec<Guest<'a>>,
 }
 
 /// A guest.
-struct Guest<'a> {
-    system: System,
+pub struct Guest<'a> {
+    pub system: System,
     /// `None`: it is started for each turn, or has failed.
     session: Option<Session<'a>>,
     /// Why it is not measured: another system need not run everything.
-    failed: Option<String>,
+    pub failed: Option<String>,
 }
 
 impl<'a> Run<'a> {
+    /// Makes the places of all sides' files below `folder`, which is empty.
+    pub fn new(
+        bench: &'a Bench<'a>,
+        group: &'a Group<'a>,
+        root: &'a Root,
+        mnt: Option<&'a Path>,
+        folder: &'a Path,
+    ) -> anyhow::Result<Self> {
+        let host = folder.join("host");
+        make_folder(&host)?;
+        let publish = group.place == Place::Publish;
+        let systems = peers::systems(bench.args, group)?;
+        let ports = publish.then(|| free_ports(1 + systems.len())).transpose()?;
+        let guests = (1..=systems.len()).map(|side| guest_srv(folder, group.place, side));
+        Ok(Run {
+            bench,
+            group,
+            root,
+            mnt,
+            folder,
+            host,
+            guests: guests.collect::<anyhow::Result<_>>()?,
+            ports,
+            systems,
+        })
+    }
+
+    /// Binds this process, and what it starts from now on, to the processors of the group.
+    fn pin(&self) {
+        // At a published port, the client is not part of the machine and needs a processor.
+        let count = match self.group.place {
+            Place::Publish => None,
+            _ => usize::try_from(self.group.vcpus).ok(),
+        };
+        let cpus = self.bench.cpus;
+        cpus::pin(count.and_then(|count| cpus.get(..count)).unwrap_or(cpus));
+    }
+
+    /// The turns of all rows.
+    pub fn rows(&self) -> Vec<Turns<'a>> {
+        let turns = |row: &&'a Row| Turns::new(row, self.systems.len(), self.states());
+        self.group.rows.iter().map(turns).collect()
+    }
+
     /// Starts all sides, and makes the files of the application there.
-    fn start(&self, systems: &[System]) -> anyhow::Result<Sides<'a>> {
+    pub fn start(&self) -> anyhow::Result<Sides<'a>> {
+        self.pin();
         let app = self.group.app;
         let net = self.ports.as_ref().map_or(Net::Own, |_| Net::Host);
         let mut host = sides::host(HOST, &self.work(&self.host), net, self.bench.terms)?;
@@ -176,7 +133,7 @@ impl<'a> Run<'a> {
             }
         }
         let mut guests = Vec::new();
-        for (number, &system) in systems.iter().enumerate() {
+        for (number, &system) in self.systems.iter().enumerate() {
             let result = self.prepare_guest(system, number + 1);
             let (session, failed) = match result {
                 Ok(session) => (session, None),
@@ -268,7 +225,13 @@ impl<'a> Run<'a> {
     }
 
     /// Measures a row once on each side, in alternating order.
-    fn turn(&self, sides: &mut Sides<'a>, turns: &mut Turns<'_>, round: u32) -> anyhow::Result<()> {
+    pub fn turn(
+        &self,
+        sides: &mut Sides<'a>,
+        turns: &mut Turns<'_>,
+        round: u32,
+    ) -> anyhow::Result<()> {
+        self.pin();
         let mut figures = vec![Vec::new(); 1 + sides.guests.len()];
         let mut order: Vec<usize> = (0..figures.len()).collect();
         if round % 2 == 1 {

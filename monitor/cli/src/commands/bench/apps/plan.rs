@@ -2,7 +2,7 @@
 //! What is measured, in which order: the rows that share two sides are one group.
 
 use super::description::{App, Figure, Row};
-use super::report::Failure;
+use super::failure::Failure;
 use super::views::View;
 use crate::arguments::{BenchApps, Place};
 use anyhow::bail;
@@ -95,6 +95,25 @@ pub fn groups<'a>(
     Ok((groups, skipped))
 }
 
+/// The groups that take turns with each other: each alone or, if `together`, those that differ only
+/// in the number of vCPUs.
+pub fn batches<'a>(groups: Vec<Group<'a>>, together: bool) -> Vec<Vec<Group<'a>>> {
+    let mut batches: Vec<Vec<Group<'a>>> = Vec::new();
+    for group in groups {
+        let same = |batch: &&mut Vec<Group<'_>>| {
+            let first = batch.first().filter(|_| together);
+            first.is_some_and(|first| {
+                (&first.app.name, first.place) == (&group.app.name, group.place)
+            })
+        };
+        match batches.iter_mut().find(same) {
+            Some(batch) => batch.push(group),
+            None => batches.push(vec![group]),
+        }
+    }
+    batches
+}
+
 /// All rows, for the user.
 pub fn list(apps: &[App]) -> String {
     let mut out = String::new();
@@ -154,6 +173,25 @@ mod tests {
         );
         let (some, _) = chosen(&apps, &["redis-plain", "--vcpus", "1"], 64).unwrap();
         assert_eq!(some[0].rows.len(), 1);
+    }
+
+    #[test]
+    fn groups_with_different_vcpus_take_turns_if_asked() {
+        let apps = description::all().unwrap();
+        let sizes = |together| {
+            let words = ["hackbench", "kernel-build"];
+            let (groups, _) = chosen(&apps, &words, 64).unwrap();
+            let batches = batches(groups, together);
+            let sizes = batches.iter().map(|batch| {
+                let vcpus: Vec<u32> = batch.iter().map(|group| group.vcpus).collect();
+                (batch[0].app.name.as_str(), batch[0].place, vcpus)
+            });
+            sizes.map(|of| format!("{of:?}")).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(false).len(), 8);
+        let together = sizes(true);
+        assert_eq!(together.len(), 4, "{together:?}");
+        assert_eq!(together[0], r#"("hackbench", Rootfs, [1, 2])"#);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::super::bars::Verdict;
 use super::super::stats;
 use super::super::turns::{Pairs, Table};
 use super::description::{Figure, Row};
+use super::failure::Failure;
 use super::peers::System;
 use super::plan::Group;
 use super::views::{self, Line, View};
@@ -46,6 +47,14 @@ pub struct Measured {
     /// guess gains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside_all: Option<[f64; 3]>,
+    /// For several vCPUs: the speed, divided by that with one vCPU in the same round. The bar is 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_one_vcpu: Option<[f64; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside_one_verdict: Option<Verdict>,
+    /// The speed in each round.
+    #[serde(skip)]
+    speeds: Vec<f64>,
     #[serde(skip)]
     what: String,
     /// Whether it is a row's own figure, and not a further one of the same run.
@@ -87,6 +96,9 @@ impl Measured {
             beside_virtio_net: None,
             beside_virtio_blk: None,
             beside_all: None,
+            beside_one_vcpu: None,
+            beside_one_verdict: None,
+            speeds,
             what: figure.about.clone(),
             own: figure.own,
         }
@@ -106,17 +118,40 @@ impl Measured {
         self
     }
 
+    /// Adds the comparison with the same row of one vCPU, measured in the same rounds.
+    pub fn beside_one(&mut self, one: &Measured) {
+        let both = self.speeds.iter().zip(&one.speeds);
+        let speeds: Vec<f64> = both.map(|(several, one)| several / one).collect();
+        if speeds.is_empty() {
+            return;
+        }
+        let (median, interval) = (stats::median(&speeds), stats::bootstrap(&speeds));
+        self.beside_one_vcpu = Some([median, interval[0], interval[1]]);
+        let verdict = Verdict::of_speed(median, interval, ONE_VCPU_BAR, speeds.len());
+        self.beside_one_verdict = self.own.then_some(verdict);
+    }
+
+    /// Whether both are the same figure of the same system in the same place.
+    pub fn is_like(&self, other: &Measured) -> bool {
+        (&self.name, self.system, self.place) == (&other.name, other.system, other.place)
+    }
+
     /// What it misses, in words.
-    fn missed(&self) -> Option<String> {
-        let bar = self.bar.filter(|_| self.verdict == Some(Verdict::Missed))?;
-        Some(format!(
-            "{} ({}, {}): {:.2} ({}), bar {bar}",
-            self.name,
-            self.place,
-            text::count(self.vcpus.try_into().unwrap_or_default(), "vCPU"),
-            self.ratio,
-            self.interval()
-        ))
+    fn missed(&self) -> Vec<String> {
+        let of = |words: &str, [ratio, low, high]: [f64; 3], bar: f64| {
+            let vcpus = text::count(self.vcpus.try_into().unwrap_or_default(), "vCPU");
+            format!(
+                "{} ({}, {vcpus}){words}: {ratio:.2} ({low:.2} to {high:.2}), bar {bar}",
+                self.name, self.place
+            )
+        };
+        let is_missed = |verdict: Option<Verdict>| verdict == Some(Verdict::Missed);
+        let bar = self.bar.filter(|_| is_missed(self.verdict));
+        let one = self.beside_one_vcpu;
+        let one = one.filter(|_| is_missed(self.beside_one_verdict));
+        let missed = bar.map(|bar| of("", [self.ratio, self.low, self.high], bar));
+        let one = one.map(|one| of(" beside one vCPU", one, ONE_VCPU_BAR));
+        missed.into_iter().chain(one).collect()
     }
 
     /// The interval, for a table. One turn has none.
@@ -128,6 +163,9 @@ impl Measured {
     }
 }
 
+/// A machine with several vCPUs reaches at least what one with one vCPU reaches of the host.
+const ONE_VCPU_BAR: f64 = 1.0;
+
 /// The guest's speed in each turn, where the host's is 1.
 fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
     let ratios = pairs.ratios().into_iter();
@@ -135,60 +173,6 @@ fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
         ratios.collect()
     } else {
         ratios.map(|ratio| 1.0 / ratio).collect()
-    }
-}
-
-/// The name of the host among the sides.
-const HOST: &str = "host";
-
-/// A group or a row without figures.
-#[derive(Debug, Serialize)]
-pub struct Failure {
-    name: String,
-    /// Where it failed: the host, or a system.
-    system: &'static str,
-    place: Place,
-    vcpus: u32,
-    why: String,
-    #[serde(skip)]
-    error: bool,
-}
-
-impl Failure {
-    /// It could not be measured here.
-    pub fn of(group: &Group<'_>, system: System, why: &str) -> Self {
-        Failure {
-            system: system.name(),
-            // What another system cannot do is a result.
-            error: system.is_own(),
-            ..Failure::skipped(group, why)
-        }
-    }
-
-    /// A row failed on the host, or on a system. The others of its group can have figures.
-    pub fn of_row(group: &Group<'_>, row: &Row, system: Option<System>, why: &str) -> Self {
-        Failure {
-            name: row.name.clone(),
-            system: system.map_or(HOST, System::name),
-            ..Failure::of(group, system.unwrap_or(System::Paravane), why)
-        }
-    }
-
-    /// This host has not what it takes.
-    pub fn skipped(group: &Group<'_>, why: &str) -> Self {
-        Failure {
-            name: group.app.name.clone(),
-            system: System::Paravane.name(),
-            place: group.place,
-            vcpus: group.vcpus,
-            why: text::one_line(why),
-            error: false,
-        }
-    }
-
-    /// Whether the command has failed because of it.
-    pub fn is_error(&self) -> bool {
-        self.error
     }
 }
 
@@ -212,7 +196,7 @@ impl Report {
 
     /// What rows miss of their bars.
     pub fn missed(&self) -> Vec<String> {
-        self.rows.iter().filter_map(Measured::missed).collect()
+        self.rows.iter().flat_map(Measured::missed).collect()
     }
 }
 
@@ -222,19 +206,8 @@ impl Table for Report {
             Some(lines) => views::markdown(lines),
             None => rows(&self.rows),
         };
-        for row in &self.missing {
-            let Failure {
-                name,
-                system,
-                place,
-                vcpus,
-                why,
-                ..
-            } = row;
-            let _ = writeln!(
-                out,
-                "\n{name} ({system}, {place}, {vcpus} vCPUs) was not measured: {why}."
-            );
+        for failure in &self.missing {
+            let _ = writeln!(out, "\n{failure}");
         }
         out
     }
@@ -279,6 +252,21 @@ fn rows(all: &[Measured]) -> String {
                     row.name, row.system, row.place, row.vcpus
                 );
             }
+        }
+        if let Some([ratio, low, high]) = row.beside_one_vcpu {
+            let verdict = row.beside_one_verdict.map(|verdict| verdict.to_string());
+            let bar = verdict.as_ref().map(|_| ONE_VCPU_BAR.to_string());
+            let _ = writeln!(
+                out,
+                "| {}, beside one vCPU | {} | {} | {} | | | | {ratio:.2} \
+                 | {low:.2} to {high:.2} | {} | {} | |",
+                row.name,
+                row.system,
+                row.place,
+                row.vcpus,
+                bar.unwrap_or_default(),
+                verdict.unwrap_or_default()
+            );
         }
     }
     for (system, place, vcpus) in sides(all) {
@@ -403,6 +391,38 @@ mod tests {
         let table = Report::new(vec![row], vec![], None).markdown();
         let line = "| python, beside all guesses | without populate | rootfs | 1 | | | | 0.50 ";
         assert!(table.contains(line), "{table}");
+    }
+
+    #[test]
+    fn several_vcpus_are_compared_with_one() {
+        let apps = description::all().unwrap();
+        let one = Group::of(&apps, "python", Place::Rootfs, 1);
+        let several = Group::of(&apps, "python", Place::Rootfs, 2);
+        let of = |turns: &[(f64, f64)]| {
+            let mut row = python(&several, turns);
+            row.beside_one(&python(&one, &[(2.0, 1.0); 6]));
+            row
+        };
+        let (same, slower) = (of(&[(1.0, 0.5); 6]), of(&[(2.5, 1.0); 6]));
+        assert_eq!(same.beside_one_vcpu, Some([1.0; 3]));
+        let report = |row| Report::new(vec![row], vec![], None);
+        let line = "| python, beside one vCPU | paravane | rootfs | 2 | | | | 1.00 \
+                    | 1.00 to 1.00 | 1 | met | |\n";
+        let table = report(same).markdown();
+        assert!(table.contains(line), "{table}");
+        let missed = report(slower);
+        assert_eq!(
+            missed.missed()[1],
+            "python (rootfs, 2 vCPUs) beside one vCPU: 0.80 (0.80 to 0.80), bar 1"
+        );
+        let json = serde_json::to_value(&missed).unwrap();
+        assert_eq!(json["rows"][0]["beside_one_verdict"], "missed");
+        // A further figure has no bar.
+        let mut further = python(&several, &[(4.0, 1.0); 6]);
+        further.own = false;
+        further.beside_one(&python(&one, &[(2.0, 1.0); 6]));
+        assert_eq!(further.beside_one_verdict, None);
+        assert!(further.is_like(&python(&one, &[(1.0, 1.0)])));
     }
 
     #[test]
