@@ -11,6 +11,7 @@ mod figures;
 mod guesses;
 mod host_memory;
 mod inputs;
+mod means;
 mod measure;
 mod peers;
 mod plan;
@@ -128,11 +129,11 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
     }
     if let Some(signal) = signals.pending() {
         let any = !measured.is_empty();
-        let report = any.then(|| Report::new(measured, Vec::new(), view.as_ref()));
+        let report = any.then(|| Report::new(measured, Vec::new(), view.as_ref(), &apps));
         return turns::interrupted(signal, report.as_ref(), args.output.json);
     }
     let failed = failures.iter().any(Failure::is_error);
-    let report = Report::new(measured, failures, view.as_ref());
+    let report = Report::new(measured, failures, view.as_ref(), &apps);
     if let Some(file) = &args.plot {
         fs::write(file, draw(plot::TITLE, &plot::bars(&report.rows)))
             .with_context(|| file.display().to_string())?;

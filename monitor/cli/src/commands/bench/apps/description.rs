@@ -45,6 +45,9 @@ pub struct App {
     /// A script for each new machine, such as one that starts a server.
     #[serde(default)]
     pub start: String,
+    /// The least geometric mean of its rows on the root. They are not part of the mean of all
+    /// programs then.
+    pub mean: Option<Promise>,
     /// What is measured.
     #[serde(rename = "row")]
     pub rows: Vec<Row>,
@@ -81,6 +84,9 @@ pub struct Row {
     /// know it as `$each`.
     #[serde(default)]
     each: Vec<String>,
+    /// Other promises than `bars`, by the word of a row.
+    #[serde(default)]
+    except: BTreeMap<String, BTreeMap<Place, Promise>>,
 }
 
 /// A further figure of the same run.
@@ -172,7 +178,9 @@ impl Row {
                 about: format!("{}: {word}", self.about),
                 before: known(&self.before),
                 run: known(&self.run),
+                bars: self.except.get(word).unwrap_or(&self.bars).clone(),
                 each: Vec::new(),
+                except: BTreeMap::new(),
                 ..self.clone()
             }
         };
@@ -196,6 +204,11 @@ pub fn all() -> anyhow::Result<Vec<App>> {
 fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
     let mut app: App = toml::from_str(std::str::from_utf8(text)?)?;
     app.name = name.to_string();
+    for row in &app.rows {
+        if let Some(word) = row.except.keys().find(|word| !row.each.contains(word)) {
+            bail!("row {}: except: {word} is no word of `each`", row.name);
+        }
+    }
     app.rows = app.rows.into_iter().flat_map(Row::expanded).collect();
     if app.rows.is_empty() {
         bail!("no row");
@@ -237,6 +250,12 @@ fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
         if app.fresh && !row.places.iter().all(keeps) {
             return complain("with `fresh`, its places can only be disk and volume");
         }
+    }
+    let mean = app
+        .mean
+        .filter(|mean| !mean.is_speed() || mean.has_states());
+    if mean.is_some() {
+        bail!("mean: it is not above 0, or of cold and warm runs");
     }
     if !plain(&app.root) {
         bail!(
@@ -333,6 +352,11 @@ mod tests {
             rows,
             [("x-vm", "each=vm\n:"), ("x-cpu-load", "each=cpu-load\n:")]
         );
+        let bars = "bars = { rootfs = 0.8 }\nexcept = { vm = { rootfs = 0.2 } }\n";
+        let app = parse("small", format!("{text}{bars}").as_bytes()).unwrap();
+        let bars = app.rows.iter().map(|row| row.bars[&Place::Rootfs]);
+        let bars: Vec<_> = bars.map(|bar| bar.of(1, "")).collect();
+        assert_eq!(bars, [Some(0.2), Some(0.8)]);
         let text = format!("{SMALL}each = ['; rm -rf /']\n");
         assert!(parse("small", text.as_bytes()).is_err());
     }
@@ -356,6 +380,7 @@ mod tests {
                 "neither s, ms or us",
             ),
             ("colour = 'red'", "colour"),
+            ("except = { vm = {} }", "vm is no word"),
         ] {
             let error = parse("small", format!("{SMALL}{add}\n").as_bytes()).unwrap_err();
             assert!(format!("{error:#}").contains(told), "{add}: {error:#}");
@@ -364,6 +389,7 @@ mod tests {
             (SMALL.replace("'x'", "'X y'"), "other characters"),
             (SMALL.replace("'small'", "'../base'"), "can be a-z"),
             (format!("fresh = true\n{SMALL}"), "only be disk and volume"),
+            (format!("mean = 0\n{SMALL}"), "mean: it is not above 0"),
         ] {
             let error = parse("small", text.as_bytes()).unwrap_err();
             assert!(format!("{error:#}").contains(told), "{text}: {error:#}");

@@ -33,6 +33,11 @@ pub struct ByState {
 }
 
 impl Promise {
+    /// Of machines with one vCPU, and of those with several.
+    pub const fn by_vcpus(one: f64, several: f64) -> Self {
+        Promise::Vcpus(ByVcpus { one, several })
+    }
+
     /// What is promised of a machine with this number of vCPUs, in one of [`STATES`] or in none.
     pub fn of(self, vcpus: u32, state: &str) -> Option<f64> {
         match self {

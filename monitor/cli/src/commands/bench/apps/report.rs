@@ -4,8 +4,9 @@
 use super::super::bars::Verdict;
 use super::super::stats;
 use super::super::turns::{Pairs, Table};
-use super::description::{Figure, Row};
+use super::description::{App, Figure, Row};
 use super::failure::Failure;
+use super::means::{self, Mean};
 use super::peers::System;
 use super::plan::Group;
 use super::views::{self, Line, View};
@@ -54,12 +55,15 @@ pub struct Measured {
     pub beside_one_verdict: Option<Verdict>,
     /// The speed in each round.
     #[serde(skip)]
-    speeds: Vec<f64>,
+    pub speeds: Vec<f64>,
     #[serde(skip)]
     what: String,
     /// Whether it is a row's own figure, and not a further one of the same run.
     #[serde(skip)]
-    own: bool,
+    pub own: bool,
+    /// The application.
+    #[serde(skip)]
+    pub app: String,
 }
 
 impl Measured {
@@ -101,6 +105,7 @@ impl Measured {
             speeds,
             what: figure.about.clone(),
             own: figure.own,
+            app: group.app.name.clone(),
         }
     }
 
@@ -180,15 +185,23 @@ fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub rows: Vec<Measured>,
+    means: Vec<Mean>,
     missing: Vec<Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<Vec<Line>>,
 }
 
 impl Report {
-    pub fn new(rows: Vec<Measured>, missing: Vec<Failure>, view: Option<&View>) -> Self {
+    /// `apps` are all that there are.
+    pub fn new(
+        rows: Vec<Measured>,
+        missing: Vec<Failure>,
+        view: Option<&View>,
+        apps: &[App],
+    ) -> Self {
         Report {
             view: view.map(|view| view.lines(&rows)),
+            means: means::of(&rows, apps),
             rows,
             missing,
         }
@@ -196,7 +209,9 @@ impl Report {
 
     /// What rows miss of their bars.
     pub fn missed(&self) -> Vec<String> {
-        self.rows.iter().flat_map(Measured::missed).collect()
+        let rows = self.rows.iter().flat_map(Measured::missed);
+        rows.chain(self.means.iter().filter_map(Mean::missed))
+            .collect()
     }
 }
 
@@ -204,7 +219,7 @@ impl Table for Report {
     fn markdown(&self) -> String {
         let mut out = match &self.view {
             Some(lines) => views::markdown(lines),
-            None => rows(&self.rows),
+            None => rows(&self.rows) + &means::markdown(&self.means),
         };
         for failure in &self.missing {
             let _ = writeln!(out, "\n{failure}");
@@ -269,34 +284,7 @@ fn rows(all: &[Measured]) -> String {
             );
         }
     }
-    for (system, place, vcpus) in sides(all) {
-        let same = |row: &&Measured| {
-            row.own && (row.system, row.place, row.vcpus) == (system, place, vcpus)
-        };
-        let ratios: Vec<f64> = all.iter().filter(same).map(|row| row.ratio).collect();
-        if ratios.len() > 1 {
-            let _ = writeln!(
-                out,
-                "| mean | {system} | {place} | {vcpus} | | | | {:.2} | | | | \
-                 geometric, of {} rows |",
-                stats::geometric_mean(ratios.iter().copied()),
-                ratios.len()
-            );
-        }
-    }
     out
-}
-
-/// The combinations of system, place and number of vCPUs, in the order of the table.
-fn sides(all: &[Measured]) -> Vec<(&'static str, Place, u32)> {
-    let mut sides = Vec::new();
-    for row in all {
-        let side = (row.system, row.place, row.vcpus);
-        if !sides.contains(&side) {
-            sides.push(side);
-        }
-    }
-    sides
 }
 
 /// Three significant digits at least.
@@ -353,11 +341,8 @@ mod tests {
         let disk = python(&elsewhere, &[(2.0, 1.0); 6]);
         assert_eq!((disk.bar, disk.verdict), (None, None));
         let report = |rows: &[&Measured]| {
-            Report::new(
-                rows.iter().map(|row| (*row).clone()).collect(),
-                vec![],
-                None,
-            )
+            let rows = rows.iter().map(|row| (*row).clone()).collect();
+            Report::new(rows, vec![], None, &apps)
         };
         assert!(report(&[&fast, &few, &disk]).missed().is_empty());
         let missed = report(&[&fast, &slow]);
@@ -388,7 +373,7 @@ mod tests {
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!(json["system"], "without populate");
         assert_eq!(json["beside_all"], serde_json::json!([0.5, 0.5, 0.5]));
-        let table = Report::new(vec![row], vec![], None).markdown();
+        let table = Report::new(vec![row], vec![], None, &apps).markdown();
         let line = "| python, beside all guesses | without populate | rootfs | 1 | | | | 0.50 ";
         assert!(table.contains(line), "{table}");
     }
@@ -405,7 +390,7 @@ mod tests {
         };
         let (same, slower) = (of(&[(1.0, 0.5); 6]), of(&[(2.5, 1.0); 6]));
         assert_eq!(same.beside_one_vcpu, Some([1.0; 3]));
-        let report = |row| Report::new(vec![row], vec![], None);
+        let report = |row| Report::new(vec![row], vec![], None, &apps);
         let line = "| python, beside one vCPU | paravane | rootfs | 2 | | | | 1.00 \
                     | 1.00 to 1.00 | 1 | met | |\n";
         let table = report(same).markdown();
@@ -441,14 +426,12 @@ mod tests {
             vec![row, alone, slow, further],
             vec![Failure::of(&group, System::Paravane, "no\nluck")],
             None,
+            &apps,
         );
         let table = report.markdown();
         let line = "| python | paravane | rootfs | 2 | 2.75 | 3.00 | s | 0.88 | 0.75 to 1.00 \
                     | 0.8 | not decided | ";
         assert!(table.contains(line), "{table}");
-        let means: Vec<&str> = table.lines().filter(|l| l.starts_with("| mean ")).collect();
-        let mean = "| mean | paravane | rootfs | 2 | | | | 0.44 | | | | geometric, of 2 rows |";
-        assert_eq!(means, [mean]);
         assert!(
             table.ends_with("\npython (paravane, rootfs, 2 vCPUs) was not measured: no luck.\n")
         );
