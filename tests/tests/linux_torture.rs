@@ -23,11 +23,17 @@ const BAD: [&str; 6] = [
 
 /// What of it is about time: CPUs have stood still for long, as while the host stops a machine.
 const LATE: [&str; 2] = ["detected stall", "self-detected"];
-/// Of the warnings of rcutorture one is about time: a grace period that took long. What it says is
-/// in a line before it, among lines of other CPUs. Its other warnings are errors of RCU.
+/// Of the warnings of rcutorture two are about time: a grace period that took long, and too few
+/// grace periods while callbacks are posted for some seconds. What the first one says is in a line
+/// before it, among lines of other CPUs. The second one is of a function that also finds callbacks
+/// which a barrier has not waited for, and says so after other words. All other warnings are errors
+/// of RCU.
 const OF_RCUTORTURE: &str = "at kernel/rcu/rcutorture.c:";
 const LATE_GRACE: &str = "rtort_pipe_count:";
 const LINES_BEFORE: usize = 3;
+const PROGRESS: &str = " rcu_torture_fwd_prog+";
+const BARRIER: &str = "rcu_torture_fwd_prog_nr: Waiting for CBs";
+const MORE_LINES_BEFORE: usize = 20;
 
 /// How soon a machine must do what it does.
 #[derive(Clone, Copy, PartialEq)]
@@ -42,10 +48,14 @@ fn bad_line(said: &str, pace: Pace) -> Option<&str> {
     let lines: Vec<&str> = said.lines().collect();
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
     let is_late = |number: usize| {
-        let before = &lines[number.saturating_sub(LINES_BEFORE)..number];
-        let grace = lines[number].contains(OF_RCUTORTURE)
-            && before.iter().any(|line| line.contains(LATE_GRACE));
-        grace || has(lines[number], &LATE)
+        let before = |count: usize, words: &str| {
+            let lines = &lines[number.saturating_sub(count)..number];
+            lines.iter().any(|line| line.contains(words))
+        };
+        let torture = lines[number].contains(OF_RCUTORTURE)
+            && (before(LINES_BEFORE, LATE_GRACE)
+                || lines[number].contains(PROGRESS) && !before(MORE_LINES_BEFORE, BARRIER));
+        torture || has(lines[number], &LATE)
     };
     let mut bad = (0..lines.len()).filter(|&number| has(lines[number], &BAD));
     let first = bad.find(|&number| pace == Pace::InTime || !is_late(number))?;
@@ -76,6 +86,12 @@ fn only_what_is_late_may_be_said() {
             Some("1,1,1,-;rcu-torture: !!! ")
         );
     }
+    let few = "4,4,2,-;WARNING: CPU: 0 PID: 70 at kernel/rcu/rcutorture.c:2884 \
+               rcu_torture_fwd_prog+0xa10/0xa40";
+    assert_eq!(bad_line(few, Pace::Any), None);
+    assert_eq!(bad_line(few, Pace::InTime), Some(few));
+    let lost = format!("1,1,1,-;rcu_torture_fwd_prog_nr: Waiting for CBs: x() 0\n{few}");
+    assert_eq!(bad_line(&lost, Pace::Any), Some(few));
     let stall = "3,1,1,-;rcu: INFO: rcu_preempt self-detected stall on CPU";
     assert_eq!(bad_line(stall, Pace::Any), None);
     assert_eq!(bad_line(stall, Pace::InTime), Some(stall));
@@ -134,7 +150,7 @@ fn torture<'a>(tests: impl IntoIterator<Item = &'a Torture>, cpus: u32, seconds:
              sleep 0.2; kill $reader\n\
              sed -i \"1,/$mark/d\" /tmp/said\n\
              grep 'End of test' /tmp/said; grep -E 'Writes:|rtc:' /tmp/said | tail -n 2\n\
-             grep -m 20 -B {LINES_BEFORE} -A 25 -E '{}' /tmp/said || true",
+             grep -m 20 -B {MORE_LINES_BEFORE} -A 25 -E '{}' /tmp/said || true",
             BAD.join("|")
         );
     }

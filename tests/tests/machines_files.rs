@@ -349,6 +349,38 @@ fn what_is_printed_is_followed_to_the_end() {
     assert!(user.run(&["attach", "m"]).stderr.contains("not running"));
 }
 
+/// A host that refuses the monitor new files ends no machine: its log is emptied when it has twice
+/// its size.
+#[test]
+fn a_log_that_cannot_be_replaced_is_emptied() {
+    let user = user(
+        "until [ -e /go ]; do sleep 0.1; done
+        i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr '\\0' x; echo; i=$((i + 1)); \
+        done; echo the end; sleep 1000",
+    );
+    let folder = user.folder().join("paravane/machines/m");
+    // In place of the new file, so it cannot be made.
+    fs::create_dir(folder.join("output.new")).unwrap();
+    user.ok(&["exec", "m", "--", "touch", "/go"]);
+    let begun = Instant::now();
+    let mut largest = 0;
+    let output = || fs::read(folder.join("output")).unwrap_or_default();
+    while !output().ends_with(b"the end\n") {
+        largest = largest.max(output().len());
+        assert!(begun.elapsed() < Duration::from_secs(120));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!((20 << 20..36 << 20).contains(&largest), "{largest}");
+    assert!(!folder.join("output.1").exists());
+    let said = String::from_utf8(output()).unwrap();
+    assert!(said.contains("the machine's output was dropped"));
+    // As soon as there can be one again, there is.
+    fs::remove_dir(folder.join("output.new")).unwrap();
+    user.ok(&["exec", "m", "--", "true"]);
+    assert!(folder.join("output.1").exists());
+    assert!(user.ok(&["logs", "m"]).ends_with("the end\n"));
+}
+
 #[test]
 fn a_log_has_a_bound_and_its_end_is_kept() {
     let user = user(

@@ -386,6 +386,29 @@ fn reading_ahead_is_bounded() {
     assert!(scattered <= READS * 4 + 256, "{scattered}");
 }
 
+/// Files of the host may have a largest size. The guest learns of it, and goes on.
+#[test]
+fn a_largest_size_of_files_ends_no_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = vm::command([
+        "--volume",
+        &format!("{}:/x", folder.path().display()),
+        "--",
+        "sh",
+        "-c",
+        "dd if=/dev/zero of=/x/f bs=1M seek=5000 count=1 2>&1 | grep -o 'File too large'; \
+         echo small >/x/g; cat /x/g",
+    ]);
+    let mut command = Command::new("prlimit");
+    command.arg("--fsize=4294967296").arg(machine.get_program());
+    let run = program::finish(command.args(machine.get_args()));
+    assert_eq!(
+        (run.code, &*run.stdout),
+        (0, "File too large\nsmall\n"),
+        "{run:?}"
+    );
+}
+
 /// The monitor has a descriptor for each file that the guest knows. Where it may have few, the
 /// guest forgets what it does not use.
 #[test]

@@ -28,6 +28,7 @@ const SIGPIPE: u8 = 13;
 /// Runs the command line of this process. Returns the exit code.
 pub fn main() -> ExitCode {
     outlet::open();
+    paravane_vbusd::ignore_file_limits();
     stderr::report_panics();
     let args = match arguments::parse(std::env::args_os()) {
         Ok(args) => args,

@@ -224,6 +224,9 @@ fn constant(name: &str) -> Option<u64> {
         "MFD_ALLOW_SEALING" => libc::MFD_ALLOW_SEALING.cast_signed(),
         "MFD_CLOEXEC" => libc::MFD_CLOEXEC.cast_signed(),
         "MADV_HUGEPAGE" => libc::MADV_HUGEPAGE,
+        // Of Linux 6.13; libc has no names for them yet.
+        "MADV_GUARD_INSTALL" => 102,
+        "MADV_GUARD_REMOVE" => 103,
         "MADV_POPULATE_READ" => libc::MADV_POPULATE_READ,
         "MADV_POPULATE_WRITE" => libc::MADV_POPULATE_WRITE,
         "SIGABRT" => libc::SIGABRT,

@@ -7,10 +7,11 @@
 
 use crate::store::Machine;
 use anyhow::Context;
+use paravane_user_io::stderr::say;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Size at which a file is full, in bytes.
 pub const LIMIT: u64 = 16 << 20;
@@ -79,7 +80,7 @@ impl Read for Log {
     }
 }
 
-fn open(path: &std::path::Path) -> anyhow::Result<Option<File>> {
+fn open(path: &Path) -> anyhow::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -88,21 +89,42 @@ fn open(path: &std::path::Path) -> anyhow::Result<Option<File>> {
 }
 
 /// For a background monitor: starts a new file if standard output is the machine's file and full.
-pub fn turn(machine: &Machine) -> anyhow::Result<()> {
-    let output = rustix::fs::fstat(rustix::stdio::stdout())?;
-    if u64::try_from(output.st_size).unwrap_or(0) < LIMIT {
-        return Ok(());
+/// Where the host refuses that, the file grows to twice its size, and is then emptied.
+pub fn turn(machine: &Machine) {
+    let Some(size) = full(machine) else {
+        return;
+    };
+    let Err(error) = start_new(&machine.output()) else {
+        return;
+    };
+    if size >= 2 * LIMIT && rustix::fs::ftruncate(rustix::stdio::stdout(), 0).is_ok() {
+        say(&format!(
+            "paravane: the machine's output was dropped: cannot make a new file for it: {error}\n"
+        ));
     }
-    let path = machine.output();
+}
+
+/// The size of the machine's file, if it is full and standard output.
+fn full(machine: &Machine) -> Option<u64> {
+    let output = rustix::fs::fstat(rustix::stdio::stdout()).ok()?;
+    let size = u64::try_from(output.st_size).ok()?;
+    if size < LIMIT {
+        return None;
+    }
     // Standard output of a foreground machine may be any file.
-    if !fs::metadata(&path)
-        .is_ok_and(|meta| meta.ino() == output.st_ino && meta.dev() == output.st_dev)
-    {
-        return Ok(());
-    }
-    fs::rename(&path, path.with_extension("1"))?;
+    let file = fs::metadata(machine.output()).ok()?;
+    (file.ino() == output.st_ino && file.dev() == output.st_dev).then_some(size)
+}
+
+/// Replaces the file. The old one stays in place until there is a new one.
+fn start_new(path: &Path) -> io::Result<()> {
+    let made = path.with_extension("new");
     let mut options = OpenOptions::new();
-    let new = options.append(true).create(true).mode(0o600).open(&path)?;
+    let new = options.append(true).create(true).mode(0o600).open(&made)?;
+    // Left by an earlier try.
+    new.set_len(0)?;
+    fs::rename(path, path.with_extension("1"))?;
+    fs::rename(&made, path)?;
     rustix::stdio::dup2_stdout(&new)?;
     Ok(rustix::stdio::dup2_stderr(&new)?)
 }

@@ -50,6 +50,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use store::Store;
 
+pub use signals::ignore_file_limits;
+
 /// What a vbusd needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -65,7 +67,7 @@ pub struct Options {
 /// The state is damaged or in use, the socket cannot be made, or the host refuses something that
 /// vbusd cannot do without.
 pub fn run(options: &Options) -> anyhow::Result<Infallible> {
-    signals::ignore_file_limits();
+    ignore_file_limits();
     let folder = &options.folder;
     let context = || format!("cannot make the folder {}", folder.display());
     let mut maker = fs::DirBuilder::new();

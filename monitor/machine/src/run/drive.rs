@@ -306,7 +306,7 @@ impl Task for Drive<'_> {
         self.agent_calls()?;
         if let Some(control) = &self.control {
             log::heard();
-            output_log::turn(control.machine())?;
+            output_log::turn(control.machine());
         }
         self.streams()?;
         self.requests()?;
