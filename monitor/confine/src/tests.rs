@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The policies at work: children enter one and make calls.
 
+mod libraries;
 mod rings;
 mod sockets;
 
