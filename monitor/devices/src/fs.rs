@@ -9,6 +9,7 @@
 //! Run by root, owners are the same on both sides. No request makes a host program that gives its
 //! caller rights, unless the user has asked for that ([`masked`]).
 
+mod cached;
 mod events;
 mod folder;
 mod listed;
@@ -33,7 +34,7 @@ use place::{Place, Places};
 use root::{Root, Served, Serving};
 use rustix::fs::Mode;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -165,7 +166,6 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-        let buffers = writer.clone();
         // What a request left that was given up.
         let _ = listing::ended();
         // An invalid request gets no answer, and a guest program that waits for one waits for ever.
@@ -174,7 +174,9 @@ impl Request {
             .handle_message(reader, Writer::VirtioFs(writer), None, None)
             .unwrap_or(0);
         if let Some(end) = listing::ended() {
-            written = listing::mark(buffers, written, end)
+            written = VirtioFsWriter::new(memory, self.chain.clone())
+                .map_err(io::Error::other)
+                .and_then(|buffers| listing::mark(buffers, written, end))
                 .map_err(|_| Broken::Rule("a buffer for a list that is too small"))?;
         }
         Ok(u32::try_from(written).unwrap_or(0))

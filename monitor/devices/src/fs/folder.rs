@@ -16,22 +16,26 @@ mod ops;
 mod whole;
 
 use super::Cache;
+use super::cached::{Parts, ReadAt};
 use super::listing::{self, End};
 use super::open_files::OpenFiles;
-use super::opened::Opened;
+use super::opened;
 use super::own::Noted;
 use super::place;
 use super::root::Root;
 use super::watch::Watch;
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
-use fuse_backend_rs::api::filesystem::{Context, DirEntry, Entry, FileSystem, OpenOptions};
+use fuse_backend_rs::api::filesystem::{
+    Context, DirEntry, Entry, FileSystem, OpenOptions, ZeroCopyWriter,
+};
+use fuse_backend_rs::file_buf::FileVolatileSlice;
 use fuse_backend_rs::passthrough::PassthroughFs;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long the guest keeps what is reported when it changes.
@@ -90,7 +94,7 @@ pub struct Folder {
     /// Errors that a host reports when a file is closed are of interest: its server may be far.
     flush: bool,
     watch: Option<Arc<Watch>>,
-    open: OpenFiles,
+    open: Arc<OpenFiles>,
     /// The host's number of the folder's file system.
     device: u64,
     /// Set when the guest meets another one.
@@ -114,7 +118,7 @@ impl Folder {
             cache,
             flush: !root.local,
             watch,
-            open: OpenFiles::new(),
+            open: Arc::new(OpenFiles::new()),
             device: root.device()?,
             mixed: Arc::clone(&root.mixed),
             user: rustix::process::geteuid().as_raw(),
@@ -232,6 +236,12 @@ impl Folder {
     }
 
     fn open_again(&self, inode: u64) -> io::Result<Arc<File>> {
+        self.while_unleased(inode, || self.open_passed(inode))
+    }
+
+    /// Does something that opens a file for reading, without waiting for a program that has leased
+    /// it on threads that must not wait.
+    fn while_unleased<T>(&self, inode: u64, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         // The crate opens a file that it passes on so that the host may wait for a lease. While it
         // is open already, no other program can lease it: then that takes no time.
         let ctx = Context::default();
@@ -240,29 +250,54 @@ impl Folder {
         } else {
             place::opening(0, |flags| self.inner.open(&ctx, inode, flags, 0))?.0
         };
-        let file = self.open_passed(inode);
+        let done = work();
         if let Some(handle) = held {
             self.inner
                 .release(&ctx, inode, 0, handle, false, false, None)?;
         }
-        file
+        done
     }
 
     fn open_passed(&self, inode: u64) -> io::Result<Arc<File>> {
-        let opened = Arc::new(OnceLock::new());
-        let to = Arc::clone(&opened);
-        let mut copy = Opened(move |fd: RawFd| {
-            // SAFETY: the crate closes the file only after this.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            let _ = to.set(Arc::new(File::from(rustix::io::fcntl_dupfd_cloexec(
-                fd, 0,
-            )?)));
-            Ok(())
+        let file = opened::with(&self.inner, inode, copy)?;
+        self.open.keep(inode, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Reads a file without a handle.
+    fn read_plain(
+        &self,
+        inode: u64,
+        to: &mut dyn ZeroCopyWriter,
+        size: usize,
+        offset: u64,
+    ) -> io::Result<usize> {
+        let mut from = ReadAt(|parts: &[FileVolatileSlice<'_>], at| {
+            // SAFETY: the guest's memory stays mapped until the request is answered, which is after
+            // this call.
+            let parts = unsafe { Parts::new(parts) };
+            match self.open.get(inode) {
+                Some(file) => parts.fill(file.as_fd(), at),
+                None => self.read_first(inode, parts, size, at),
+            }
         });
-        copy.with(&self.inner, inode)?;
-        let file = opened.get().ok_or(io::ErrorKind::NotFound)?;
-        self.open.keep(inode, Arc::clone(file));
-        Ok(Arc::clone(file))
+        to.write_from(&mut from, size, offset)
+    }
+
+    /// Reads from a file that is not open. It is kept open for the next reads, or for the worker
+    /// that carries out this one, unless this one had all of it.
+    fn read_first(&self, inode: u64, parts: Parts, size: usize, at: u64) -> io::Result<usize> {
+        let open = Arc::clone(&self.open);
+        self.while_unleased(inode, || {
+            opened::with(&self.inner, inode, move |file| {
+                let read = parts.fill(file, at);
+                let whole = at == 0 && read.as_ref().is_ok_and(|&read| read < size);
+                if !whole || open.read_whole(inode) {
+                    open.keep(inode, copy(file)?);
+                }
+                read
+            })
+        })
     }
 
     /// Does something while the file is open for writing: until then no other program can lease it.
@@ -394,6 +429,12 @@ impl Folder {
 
 fn is_folder(attr: &stat64) -> bool {
     attr.st_mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+/// The open file, for longer.
+fn copy(file: BorrowedFd<'_>) -> io::Result<Arc<File>> {
+    let file = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
+    Ok(Arc::new(File::from(file)))
 }
 
 /// No handle: the file is not open.

@@ -3,8 +3,11 @@
 //!
 //! A guest that need not open a file before it reads it saves two requests. The device then opens
 //! the file when it is read first, and keeps it open for the next reads, as long as there are not
-//! too many and the guest still knows the file. A list is read through the same open folder to its
-//! end: not every file system of the host continues a list correctly in another one.
+//! too many and the guest still knows the file. A file of which one read has had everything is
+//! closed, unless that has happened before: most files that a program walks over are read once.
+//!
+//! A list is read through the same open folder to its end: not every file system of the host
+//! continues a list correctly in another one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const FILES: usize = 256;
 /// The most lists that are read at a time. Others are opened again for each part.
 const LISTS: usize = 64;
+/// The files of which it is remembered that a read has had all of each.
+const WHOLE: usize = 256;
 
 /// A table in which the least recently used entry makes room.
 struct Recent<K, V> {
@@ -72,9 +77,28 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     }
 }
 
+/// The files that one read each has had all of, the last [`WHOLE`] of them.
+struct Whole {
+    inodes: [u64; WHOLE],
+    next: usize,
+}
+
+impl Whole {
+    /// Notes a file. Returns whether it was noted before.
+    fn note(&mut self, inode: u64) -> bool {
+        let known = self.inodes.contains(&inode);
+        if !known {
+            self.inodes[self.next] = inode;
+            self.next = (self.next + 1) % WHOLE;
+        }
+        known
+    }
+}
+
 /// The open files and lists of a folder.
 pub struct OpenFiles {
     files: Mutex<Recent<u64, Arc<File>>>,
+    whole: Mutex<Whole>,
     /// Handles by folder and position, and whether the folder was watched when the list began.
     lists: Mutex<Recent<(u64, u64), (u64, bool)>>,
 }
@@ -87,6 +111,11 @@ impl OpenFiles {
     pub fn new() -> Self {
         OpenFiles {
             files: Mutex::new(Recent::new(FILES)),
+            whole: Mutex::new(Whole {
+                // No file has this number.
+                inodes: [0; WHOLE],
+                next: 0,
+            }),
             lists: Mutex::new(Recent::new(LISTS)),
         }
     }
@@ -94,6 +123,13 @@ impl OpenFiles {
     /// A file that is open.
     pub fn get(&self, inode: u64) -> Option<Arc<File>> {
         lock(&self.files).get(inode).cloned()
+    }
+
+    /// A file was opened, and one read has had all of it. Returns whether to keep it open. The
+    /// guest keeps contents, so it seldom reads them again. Only files that it does read again are
+    /// kept open.
+    pub fn read_whole(&self, inode: u64) -> bool {
+        lock(&self.whole).note(inode)
     }
 
     /// Keeps a file open.
@@ -138,6 +174,20 @@ impl OpenFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file that is read again and again is kept open from the second time on.
+    #[test]
+    fn what_is_read_again_is_kept_open() {
+        let open = OpenFiles::new();
+        let others = WHOLE as u64 - 1;
+        assert!(!open.read_whole(1));
+        for inode in 2..2 + others {
+            assert!(!open.read_whole(inode), "{inode}");
+        }
+        assert!(open.read_whole(1), "forgotten after {others} others");
+        assert!(!open.read_whole(2 + others));
+        assert!(!open.read_whole(1), "more are remembered than {WHOLE}");
+    }
 
     #[test]
     fn the_least_recently_used_makes_room() {

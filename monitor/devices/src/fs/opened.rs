@@ -6,25 +6,41 @@ use fuse_backend_rs::api::filesystem::{Context, FileSystem};
 use fuse_backend_rs::passthrough::PassthroughFs;
 use fuse_backend_rs::transport::FsCacheReqHandler;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
-/// What to do with a file that the file system opens for reading. The crate opens files only for
-/// requests, and passes the descriptor on only for mappings into the guest, which are not offered.
-pub struct Opened<F>(pub F);
-
-impl<F: FnMut(RawFd) -> io::Result<()>> Opened<F> {
-    /// Has the file opened.
-    pub fn with(&mut self, fs: &PassthroughFs<()>, inode: u64) -> io::Result<()>
-    where
-        F: Send + Sync + 'static,
-    {
-        fs.setupmapping(&Context::default(), inode, 0, 0, 0, 0, 0, self)
-    }
+/// What to do with a file that the file system opens for reading, and what that gave. The crate
+/// opens files only for requests, and passes the descriptor on only for mappings into the guest,
+/// which are not offered.
+struct Opened<F, T> {
+    work: F,
+    done: Option<T>,
 }
 
-impl<F: FnMut(RawFd) -> io::Result<()> + Send + Sync + 'static> FsCacheReqHandler for Opened<F> {
+/// Has the file system open a file or folder for reading, and does something with it while it is
+/// open.
+///
+/// # Errors
+/// The host does not open it, or that of `work`.
+pub fn with<F, T>(fs: &PassthroughFs<()>, inode: u64, work: F) -> io::Result<T>
+where
+    F: FnMut(BorrowedFd<'_>) -> io::Result<T> + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
+    let mut opened = Opened { work, done: None };
+    fs.setupmapping(&Context::default(), inode, 0, 0, 0, 0, 0, &mut opened)?;
+    opened.done.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+impl<F, T> FsCacheReqHandler for Opened<F, T>
+where
+    F: FnMut(BorrowedFd<'_>) -> io::Result<T> + Send + Sync + 'static,
+    T: Send + Sync + 'static,
+{
     fn map(&mut self, _: u64, _: u64, _: u64, _: u64, fd: RawFd) -> io::Result<()> {
-        (self.0)(fd)
+        // SAFETY: the crate closes the file only after this call.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        self.done = Some((self.work)(file)?);
+        Ok(())
     }
 
     fn unmap(&mut self, _: Vec<RemovemappingOne>) -> io::Result<()> {

@@ -40,14 +40,9 @@
 //! sockets and devices of the host, which others could hold for ever, are never opened: the crate
 //! refuses all but files and folders.
 
-use fuse_backend_rs::file_buf::FileVolatileSlice;
-use fuse_backend_rs::file_traits::FileReadWriteVolatile;
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// The most other requests in the queue when one is carried out on the device's thread. virtiofsd
@@ -220,66 +215,6 @@ pub fn opening<T>(flags: u32, open: impl FnOnce(u32) -> io::Result<T>) -> io::Re
 /// Whether this thread may wait.
 pub fn is_patient() -> bool {
     WAITING.get() == Waiting::Allowed
-}
-
-/// A file to read from, without waiting on threads that must not wait.
-pub struct Cached<'a>(pub &'a File);
-
-impl Cached<'_> {
-    /// One call of preadv2().
-    fn read(&self, parts: &[FileVolatileSlice<'_>], at: u64, flags: i32) -> io::Result<usize> {
-        let at = i64::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let iovecs: Vec<_> = parts
-            .iter()
-            .map(|part| libc::iovec {
-                iov_base: part.as_ptr().cast(),
-                iov_len: part.len(),
-            })
-            .collect();
-        let count = i32::try_from(iovecs.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: the slices are valid memory, which nothing in this program borrows: it is the
-        // guest's.
-        let done = unsafe { libc::preadv2(self.0.as_raw_fd(), iovecs.as_ptr(), count, at, flags) };
-        usize::try_from(done).map_err(|_| io::Error::last_os_error())
-    }
-}
-
-impl FileReadWriteVolatile for Cached<'_> {
-    fn read_vectored_at_volatile(
-        &mut self,
-        parts: &[FileVolatileSlice<'_>],
-        at: u64,
-    ) -> io::Result<usize> {
-        if WAITING.get() == Waiting::Allowed {
-            return self.read(parts, at, 0);
-        }
-        let wanted: usize = parts.iter().map(FileVolatileSlice::len).sum();
-        match self.read(parts, at, libc::RWF_NOWAIT) {
-            Ok(done) if done == wanted => Ok(done),
-            // At the file's end, or before what is not in memory.
-            Ok(done) if self.0.metadata()?.size() <= at.saturating_add(done as u64) => Ok(done),
-            // A file system that does not know the flag has the file in memory, or is slow, which
-            // is noticed.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.read(parts, at, 0),
-            _ => may_wait().map(|()| 0),
-        }
-    }
-
-    fn read_at_volatile(&mut self, part: FileVolatileSlice<'_>, at: u64) -> io::Result<usize> {
-        self.read_vectored_at_volatile(&[part], at)
-    }
-
-    fn read_volatile(&mut self, _: FileVolatileSlice<'_>) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn write_volatile(&mut self, _: FileVolatileSlice<'_>) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn write_at_volatile(&mut self, _: FileVolatileSlice<'_>, _: u64) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub mod look;
 use super::events::{Events, Key};
 use super::listed::Listed;
 use super::notify::{Change, Changes};
-use super::opened::Opened;
+use super::opened;
 use super::own::{NAME, Noted, Own};
 use crate::Waker;
 use fuse_backend_rs::passthrough::PassthroughFs;
@@ -26,9 +26,9 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The folder itself.
@@ -248,20 +248,11 @@ impl Watch {
 
     /// Watches a folder by the descriptor that the file system opens for it.
     fn add(&self, fs: &PassthroughFs<()>, inode: u64) -> io::Result<(Key, OwnedFd)> {
-        let added = Arc::new(OnceLock::new());
-        let (to, events) = (Arc::clone(&added), Arc::clone(&self.events));
-        let mut opened = Opened(move |fd: RawFd| {
-            // SAFETY: the crate closes the folder only after this.
-            let folder = unsafe { BorrowedFd::borrow_raw(fd) };
-            let folder = rustix::io::fcntl_dupfd_cloexec(folder, 0)?;
-            let _ = to.set((events.add(fd)?, folder));
-            Ok(())
-        });
-        opened.with(fs, inode)?;
-        // The other reference is gone with what has opened it.
-        drop(opened);
-        let added = Arc::into_inner(added).and_then(OnceLock::into_inner);
-        added.ok_or_else(|| io::ErrorKind::NotFound.into())
+        let events = Arc::clone(&self.events);
+        opened::with(fs, inode, move |folder| {
+            let copy = rustix::io::fcntl_dupfd_cloexec(folder, 0)?;
+            Ok((events.add(folder.as_raw_fd())?, copy))
+        })
     }
 
     /// Whether a folder is watched already.
@@ -318,8 +309,9 @@ impl Watch {
         let events = Arc::clone(&self.events);
         let again = key.clone();
         let ended = self.events.remove(&key, |_| {
-            let end = move |folder| events.remove(&again, |end| end(folder));
-            Opened(end).with(fs, inode)
+            opened::with(fs, inode, move |folder| {
+                events.remove(&again, |end| end(folder.as_raw_fd()))
+            })
         });
         folders.by_watch.remove(&key);
         if ended.is_err() {

@@ -198,8 +198,7 @@ impl FileSystem for Folder {
                 .inner
                 .read(ctx, inode, handle, to, size, offset, owner, flags);
         }
-        let file = self.file(inode)?;
-        to.write_from(&mut place::Cached(&file), size as usize, offset)
+        self.read_plain(inode, to, size as usize, offset)
     }
 
     fn write(

@@ -331,3 +331,41 @@ fn small_reads_that_come_together_need_no_worker() {
         }
     });
 }
+
+/// How many descriptors of this program are of a file: one is the crate's own.
+fn descriptors(host: &SyncSender<Step>, path: &Path) -> usize {
+    let (count, counted) = channel();
+    let path = path.to_path_buf();
+    on_host(host, move || {
+        let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let of = |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|to| to == path);
+        count.send(all.filter(of).count()).unwrap();
+    });
+    counted.recv().unwrap()
+}
+
+/// A guest that has all of a file seldom reads it again. If it does, the file stays open. So does a
+/// file of which it has read a part.
+#[test]
+fn what_was_read_as_a_whole_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host_thread();
+    let reads = [("small", 4000, [1, 2, 2]), ("large", 4096, [2, 2, 2])];
+    for (name, size, _) in reads {
+        fs::write(folder.path().join(name), vec![b'x'; size]).unwrap();
+    }
+    let real = folder.path().canonicalize().unwrap();
+    let paths = reads.map(|(name, ..)| real.join(name));
+    on_device(folder.path(), Sharing::from(Access::Write), |slow| {
+        for ((name, size, open), path) in reads.into_iter().zip(&paths) {
+            let node = slow.lookup(name);
+            for wanted in open {
+                let answer = slow.send(READ, node, &bytes(&[0, 0, 0, 0, 4096, 0, 0, 0, 0, 0]));
+                assert_eq!(slow.answers(1, LONG), 1);
+                let length = slow.sender.guest.read::<u32>(answer);
+                assert_eq!(length as usize, 16 + size, "{name}");
+                assert_eq!(descriptors(&host, path), wanted, "{name}");
+            }
+        }
+    });
+}
