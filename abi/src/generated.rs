@@ -1112,6 +1112,8 @@ pub const CALL_SMP_STARTUP_VECTOR: u16 = 0x401;
 /// Writes what a vCPU has besides its registers and what must be carried when it is saved and continued elsewhere: of this vCPU, with interrupts disabled, or of one that has got an INIT, which has taken all but the pending bit.
 pub const CALL_SMP_VCPU_STATE: u16 = 0x402;
 
+/// The clock page is right without calls, whatever the vCPUs execute (since section version 2); without this feature it may wait for the next call of the section.
+pub const TIME_PAGE_KEPT: u32 = 0x1;
 /// Returns the frequency of cpu.read_tsc, Hz.
 pub const CALL_TIME_FREQUENCY: u16 = 0x500;
 /// Reads the three times of this vCPU in one consistent sample: real = available + stolen.
@@ -1745,7 +1747,7 @@ pub const SECTIONS: &[SectionInfo] = &[
     SectionInfo {
         id: 5,
         name: "time",
-        version: 1,
+        version: 2,
         compat: 1,
         calls: &[
             CallInfo {

@@ -112,6 +112,8 @@ static void write_records(void)
 	/* It is right where the counters of the host's processors are not in step, too. */
 	if (kvm.clock)
 		set_record(VMI_CALL_TIME_READ, VMI_RELOC_CALL);
+	else
+		section(VMI_SECTION_TIME)->features |= VMI_TIME_PAGE_KEPT;
 	/* An INIT must be noticed, after which nothing is shared. */
 	if (kvm.send_ipi || kvm.clock || kvm.steal || kvm.eoi)
 		set_record(VMI_CALL_APIC_SEND_IPI, VMI_RELOC_CALL);

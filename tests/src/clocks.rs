@@ -74,7 +74,11 @@ impl Moment {
 }
 
 /// The time-stamp counter, which a guest on the process hypervisor reads, too.
-fn counter() -> i64 {
+///
+/// # Panics
+/// When it does not fit.
+#[must_use]
+pub fn counter() -> i64 {
     // SAFETY: every x86-64 processor has both instructions, and they touch no memory.
     let tsc = unsafe {
         core::arch::x86_64::_mm_lfence();
@@ -173,29 +177,6 @@ impl Clocks {
             }
         }
         None
-    }
-
-    /// The most certain of many tries.
-    ///
-    /// # Panics
-    /// When the machine has ended.
-    pub fn offsets(&mut self) -> Offsets {
-        (0..200)
-            .map(|_| self.ask())
-            .min_by_key(|offsets| offsets.uncertain)
-            .unwrap()
-    }
-
-    /// The change of the guest's monotonic clock against the host's, in ns, and how uncertain that
-    /// is.
-    pub fn drift(&mut self, time: Duration) -> (i64, i64) {
-        let first = self.offsets();
-        std::thread::sleep(time);
-        let last = self.offsets();
-        (
-            last.monotonic - first.monotonic,
-            last.uncertain + first.uncertain,
-        )
     }
 
     /// Ends the machine. Returns what its script prints then.

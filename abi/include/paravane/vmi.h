@@ -549,9 +549,10 @@
 
 /* Section time: Real, available and stolen time; wall-clock time; alarms. All in nanoseconds. */
 #define VMI_SECTION_TIME 5
-#define VMI_SECTION_TIME_VERSION 1
+#define VMI_SECTION_TIME_VERSION 2
 #define VMI_SECTION_TIME_COMPAT 1
 #define VMI_SECTION_TIME_CALLS 8
+#define VMI_TIME_PAGE_KEPT 0x1 /* the clock page is right without calls, whatever the vCPUs execute (since section version 2); without this feature it may wait for the next call of the section */
 #define VMI_CALL_TIME_FREQUENCY 0x500
 #define VMI_CALL_TIME_READ 0x501
 #define VMI_CALL_TIME_WALLCLOCK 0x502
@@ -774,7 +775,7 @@
 	Y(MMU, mmu, 2, 5, 1, 17) \
 	Y(APIC, apic, 3, 1, 1, 4) \
 	Y(SMP, smp, 4, 2, 1, 3) \
-	Y(TIME, time, 5, 1, 1, 8) \
+	Y(TIME, time, 5, 2, 1, 8) \
 	Y(LOCK, lock, 6, 2, 1, 6) \
 	Y(PATCH, patch, 7, 3, 1, 5) \
 	Y(STATS, stats, 8, 1, 1, 2) \

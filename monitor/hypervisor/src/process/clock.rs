@@ -236,8 +236,9 @@ impl Clock {
             tracing::info!(seconds = slept / SECOND, counted, "the host was suspended");
             if now.tsc < self.line.tsc {
                 tracing::warn!(
-                    "the host's time-stamp counter began again: in a guest whose clock source it \
-                     is, such as VMI-Linux, time stands until the counter is where it was"
+                    "the host's time-stamp counter began again: where it is a guest's clock \
+                     source, the guest has to notice, as VMI-Linux does unless it is older than \
+                     this program"
                 );
             }
             if counted {

@@ -13,8 +13,12 @@
  * it, and a machine that was idle is right again before its programs run for long. A clock that is
  * far off has a timer. When the host's wall clock jumps, the layer sends the interrupt of its
  * alarms.
+ *
+ * A suspend of the host may have the counter begin again at a lower value. The clocks then stand
+ * until the check finds that, and go on with real time, as after a suspend of the kernel's own.
  */
 #include <linux/clocksource.h>
+#include <linux/counter_fell.h>
 #include <linux/debugfs.h>
 #include <linux/jiffies.h>
 #include <linux/math64.h>
@@ -22,10 +26,12 @@
 #include <linux/moduleparam.h>
 #include <linux/seq_file.h>
 #include <linux/spinlock.h>
+#include <linux/string.h>
 #include <linux/tick_correction.h>
 #include <linux/timekeeping.h>
 #include <linux/timer.h>
 #include <linux/timex.h>
+#include <linux/uaccess.h>
 #include <linux/workqueue.h>
 #include <asm/tsc.h>
 #include "vmi.h"
@@ -58,6 +64,10 @@ MODULE_PARM_DESC(clock, "keep the clocks with those of the hypervisor");
 /* A rate that differs by more is taken at once, a smaller difference is smoothed. */
 #define SMOOTH_PPB 1000
 #define SMOOTH 4
+/* A counter that is lower by less is that of another CPU. */
+#define FELL_NS NSEC_PER_MSEC
+/* The longest command in debugfs. */
+#define COMMAND_MAX 32
 
 /* The three clocks at one moment, and how long it took to read them, in nanoseconds. */
 struct sample {
@@ -69,10 +79,10 @@ static struct sample last;
 /* Real time less CLOCK_MONOTONIC, as it should be. */
 static s64 difference;
 static s64 rate_ppb, offset_ns, worst_ns;
-static u64 corrections, skipped, wall_jumps;
+static u64 corrections, skipped, wall_jumps, counter_falls;
 static u64 wall_offset;
-/* The counter at which the next check is due. */
-static u64 due_tsc __read_mostly = U64_MAX;
+/* The counter at the last check, and by how much it grows until the next one is due. */
+static u64 checked_tsc __read_mostly, due_counts __read_mostly = U64_MAX;
 
 static bool take(struct sample *best)
 {
@@ -103,9 +113,15 @@ static void correct(s64 ppb)
 static void check_again(struct timer_list *unused);
 static DEFINE_TIMER(check_timer, check_again);
 
+static u64 counts_of(u64 ns)
+{
+	return mul_u64_u64_div_u64(ns, tsc_khz, USEC_PER_SEC);
+}
+
 static void due_in(u64 ns)
 {
-	WRITE_ONCE(due_tsc, rdtsc() + mul_u64_u64_div_u64(ns, tsc_khz, USEC_PER_SEC));
+	WRITE_ONCE(due_counts, counts_of(ns));
+	WRITE_ONCE(checked_tsc, rdtsc());
 }
 
 /* Whether a look shows that the next correction must not wait. */
@@ -163,6 +179,32 @@ static void step(void)
 		mod_timer(&check_timer, jiffies + HZ + 2);
 }
 
+/*
+ * Whether the counter is lower than at the last check. If it has begun again, the clocks go on: at
+ * real time, and no earlier than any program may have read, as they may be ahead of it a little.
+ */
+static bool fell(void)
+{
+	s64 by = checked_tsc - rdtsc();
+	u64 real;
+
+	if (by <= 0)
+		return false;
+	if (by < counts_of(FELL_NS) || !READ_ONCE(enabled))
+		return true;
+	/* Real time stands, too, until the hypervisor has noticed. */
+	real = vmi_real_ns();
+	if (vmi_real_ns() == real)
+		return true;
+	sched_clock_counter_fell(timekeeping_counter_fell(real - difference + abs(offset_ns) +
+							  GROWN_NS));
+	/* Rates are not measured across that. */
+	take(&last);
+	counter_falls++;
+	due_in(LOOK_NS);
+	return true;
+}
+
 /* The wall clock at real time 0, without what may pass between readings of the two. */
 static u64 wall_now(void)
 {
@@ -204,13 +246,16 @@ void vmi_clock_check(void)
 	/* A layer in a ROM asks its host, which costs more: look() does it. */
 	if (vmi_low && READ_ONCE(wall_offset) && vmi.time_wallclock_updated())
 		schedule_work(&wall_work);
-	if (likely(rdtsc() < READ_ONCE(due_tsc)) || !raw_spin_trylock_irqsave(&clock_lock, flags))
+	if (likely(rdtsc() - READ_ONCE(checked_tsc) < READ_ONCE(due_counts)) ||
+	    !raw_spin_trylock_irqsave(&clock_lock, flags))
 		return;
-	if (READ_ONCE(enabled)) {
-		step();
-	} else {
-		correct(0);
-		due_in(PERIOD_NS);
+	if (!fell()) {
+		if (READ_ONCE(enabled)) {
+			step();
+		} else {
+			correct(0);
+			due_in(PERIOD_NS);
+		}
 	}
 	raw_spin_unlock_irqrestore(&clock_lock, flags);
 }
@@ -254,13 +299,33 @@ static void __init look_for_news(void)
 	}
 }
 
-/* What is written does not matter: the worst offset is from now on. */
+/* For tests: whatever keeps the counter finds it lower by this. */
+static void fall(u64 counts)
+{
+	checked_tsc += counts;
+	timekeeping_move_counter(counts);
+	sched_clock_counter_fell(-counts);
+}
+
+/*
+ * "fell SECONDS" has the counter begin again. Otherwise what is written does not matter: the worst
+ * offset is from now on.
+ */
 static ssize_t clock_write(struct file *file, const char __user *text, size_t size, loff_t *at)
 {
+	char command[COMMAND_MAX] = "";
+	unsigned int seconds = 0;
 	unsigned long flags;
 
+	if (copy_from_user(command, text, min(size, sizeof(command) - 1)))
+		return -EFAULT;
+	if (!strncmp(command, "fell ", 5) && kstrtouint(strim(command + 5), 10, &seconds))
+		return -EINVAL;
 	raw_spin_lock_irqsave(&clock_lock, flags);
-	worst_ns = 0;
+	if (seconds)
+		fall((u64)seconds * tsc_khz * 1000);
+	else
+		worst_ns = 0;
 	raw_spin_unlock_irqrestore(&clock_lock, flags);
 	return size;
 }
@@ -271,6 +336,8 @@ static int clock_show(struct seq_file *file, void *unused)
 		   worst_ns, rate_ppb);
 	seq_printf(file, "corrections %llu\nskipped %llu\nwall_jumps %llu\n", corrections, skipped,
 		   wall_jumps);
+	seq_printf(file, "counter_falls %llu\nlayer_keeps_page %d\n", counter_falls,
+		   !!(vmi_layer_features(VMI_SECTION_TIME) & VMI_TIME_PAGE_KEPT));
 	return 0;
 }
 
