@@ -59,7 +59,7 @@ fn fate(filter: &BpfProgram, number: libc::c_long, args: [u64; 6]) -> Fate {
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     match (libc::WIFSIGNALED(status), libc::WEXITSTATUS(status)) {
         (true, _) if libc::WTERMSIG(status) == libc::SIGSYS => Fate::Died,
-        (true, _) => panic!("killed by signal {}", libc::WTERMSIG(status)),
+        (true, _) => panic!("signal {}", libc::WTERMSIG(status)),
         (false, 255) => panic!("no filter"),
         (false, error @ (libc::EPERM | libc::EACCES | libc::ENOSYS)) => Fate::Refused(error),
         (false, _) => Fate::Made,
@@ -73,11 +73,9 @@ fn reserved() -> (u64, u64) {
 }
 
 fn filters() -> BTreeMap<String, BpfProgram> {
-    let policies = compile(MONITOR).unwrap();
-    policies
-        .into_iter()
-        .map(|(name, policy)| (name, policy.filter))
-        .collect()
+    let policies = compile(MONITOR).unwrap().into_iter();
+    let filters = policies.map(|(name, policy)| (name, policy.filter));
+    filters.collect()
 }
 
 /// Calls that give a program new rights, new code or new ways into the kernel.
