@@ -13,6 +13,13 @@ use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How certain a measurement must be, in ns.
+pub const CERTAIN: i64 = 10_000;
+/// The limit for the error of the monotonic clock, with what a measurement cannot tell, in ns.
+pub const RIGHT: i64 = 100_000;
+/// The same for the wall clock.
+pub const WALL_RIGHT: i64 = 1_000_000;
+
 /// The guest's clocks less the host's, in ns, and how uncertain that is.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
@@ -74,11 +81,7 @@ impl Moment {
 }
 
 /// The time-stamp counter, which a guest on the process hypervisor reads, too.
-///
-/// # Panics
-/// When it does not fit.
-#[must_use]
-pub fn counter() -> i64 {
+fn counter() -> i64 {
     // SAFETY: every x86-64 processor has both instructions, and they touch no memory.
     let tsc = unsafe {
         core::arch::x86_64::_mm_lfence();

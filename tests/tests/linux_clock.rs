@@ -6,19 +6,13 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
-use paravane_tests::clocks::{Clocks, Offsets, now};
+use paravane_tests::clocks::{CERTAIN, Clocks, Offsets, RIGHT, WALL_RIGHT, now};
 use paravane_tests::{cpu_times, program, tree, vm};
 use rustix::process::Signal;
 use rustix::time::ClockId;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Measurements that are less certain than this, in ns, do not say that a clock is right.
-const CERTAIN: i64 = 10_000;
-/// The limit for the error of a clock and the uncertainty of its measurement together, in ns.
-const RIGHT: i64 = 100_000;
-/// The same for the wall clock.
-const WALL_RIGHT: i64 = 1_000_000;
 /// How long a measurement that is certain enough may take.
 const SOUND_WITHIN: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::clocks::{Clocks, Offsets};
+use paravane_tests::clocks::{CERTAIN, Clocks, Offsets, RIGHT, WALL_RIGHT};
 use paravane_tests::{cpu_times, program, vm};
 use std::time::{Duration, Instant};
 
@@ -93,12 +93,6 @@ fn clocks_go_on_when_the_counter_begins_again() {
         assert_eq!(number("counter_falls "), 4, "{run:?}");
     }
 }
-
-/// How certain a measurement must be, ns.
-const CERTAIN: i64 = 10_000;
-/// The limits of the clocks' errors, with what the measurements cannot tell, ns.
-const RIGHT: i64 = 100_000;
-const WALL_RIGHT: i64 = 1_000_000;
 
 /// Then the clocks are the host's, in a machine that is idle and in one that works.
 #[test]

@@ -123,8 +123,13 @@ fn start_new(path: &Path) -> io::Result<()> {
     let new = options.append(true).create(true).mode(0o600).open(&made)?;
     // Left by an earlier try.
     new.set_len(0)?;
-    fs::rename(path, path.with_extension("1"))?;
-    fs::rename(&made, path)?;
+    let old = path.with_extension("1");
+    fs::rename(path, &old)?;
+    if let Err(error) = fs::rename(&made, path) {
+        // Under its name, it is still found, and bounded.
+        fs::rename(&old, path)?;
+        return Err(error);
+    }
     rustix::stdio::dup2_stdout(&new)?;
     Ok(rustix::stdio::dup2_stderr(&new)?)
 }

@@ -236,9 +236,8 @@ impl Clock {
             tracing::info!(seconds = slept / SECOND, counted, "the host was suspended");
             if now.tsc < self.line.tsc {
                 tracing::warn!(
-                    "the host's time-stamp counter began again: where it is a guest's clock \
-                     source, the guest has to notice, as VMI-Linux does unless it is older than \
-                     this program"
+                    "the host's time-stamp counter began again: a guest that uses it as its clock \
+                     source must notice that; VMI-Linux of earlier versions does not"
                 );
             }
             if counted {

@@ -8,6 +8,7 @@ use super::peers::System;
 use super::promise::Promise;
 use super::report::Measured;
 use crate::arguments::Place;
+use paravane_user_io::text;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -46,9 +47,10 @@ impl Mean {
     /// What it misses, in words.
     pub fn missed(&self) -> Option<String> {
         let bar = self.bar.filter(|_| self.verdict == Some(Verdict::Missed))?;
+        let vcpus = text::count(self.vcpus.try_into().unwrap_or_default(), "vCPU");
         Some(format!(
-            "mean of {} ({}, {} vCPUs): {:.2} ({:.2} to {:.2}), bar {bar}",
-            self.of, self.place, self.vcpus, self.ratio, self.low, self.high
+            "mean of {} ({}, {vcpus}): {:.2} ({:.2} to {:.2}), bar {bar}",
+            self.of, self.place, self.ratio, self.low, self.high
         ))
     }
 }
@@ -72,14 +74,14 @@ pub fn of(rows: &[Measured], apps: &[App]) -> Vec<Mean> {
         };
         let all: Vec<&Measured> = rows.iter().filter(same).collect();
         if all.len() > 1 {
-            means.push(mean(name, &all, apps));
+            means.push(mean(name, row, &all, apps));
         }
     }
     means
 }
 
-/// The mean of rows, of which there is one at least.
-fn mean(name: &str, all: &[&Measured], apps: &[App]) -> Mean {
+/// The mean of rows. `row` is one of them.
+fn mean(name: &str, row: &Measured, all: &[&Measured], apps: &[App]) -> Mean {
     let rounds = all.iter().map(|row| row.speeds.len()).min().unwrap_or(0);
     let round = |round: usize| {
         let speeds = all.iter().filter_map(|row| row.speeds.get(round).copied());
@@ -88,11 +90,7 @@ fn mean(name: &str, all: &[&Measured], apps: &[App]) -> Mean {
     let speeds: Vec<f64> = (0..rounds).map(round).collect();
     let [low, high] = stats::bootstrap(&speeds);
     let ratio = stats::geometric_mean(all.iter().map(|row| row.ratio));
-    let (system, place, vcpus) = all
-        .first()
-        .map_or((System::Paravane.name(), PROMISED, 0), |row| {
-            (row.system, row.place, row.vcpus)
-        });
+    let (system, place, vcpus) = (row.system, row.place, row.vcpus);
     let promised = system == System::Paravane.name() && place == PROMISED;
     let bar = promise(apps, name)
         .of(vcpus, "")
@@ -223,7 +221,7 @@ mod tests {
             assert_eq!(verdicts(&means), expected, "{vcpus} {slower}");
         }
         let missed = of(&rows(&apps, 1, 1.25), &apps)[0].missed();
-        let line = "mean of programs (rootfs, 1 vCPUs): 0.80 (0.80 to 0.80), bar 0.95";
+        let line = "mean of programs (rootfs, 1 vCPU): 0.80 (0.80 to 0.80), bar 0.95";
         assert_eq!(missed.as_deref(), Some(line));
     }
 
