@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod debian;
 mod installed;
 mod make;
 mod port_size;
@@ -21,13 +22,16 @@ pub use port_size::lines;
 pub use recipe::{Recipe, digest};
 pub use source::{Source, Wanted};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cache::Cache;
 use paravane_user_io::progress::Progress;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tree::Tree;
+use tree::{DoesNotApply, Tree};
+
+/// How many other versions of Debian's source a build tries if the port does not apply to the first.
+const OTHER_SOURCES: usize = 4;
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug)]
@@ -127,63 +131,126 @@ pub fn source() -> anyhow::Result<Source> {
 }
 
 /// Finds the kernel of this request in the cache, or builds it. Shows progress on stderr.
+///
+/// Debian's newest source may be newer than the port, or a kept one older. If the port does not
+/// apply to it, this says so and tries the other versions that apt knows.
 pub fn build(request: &Request) -> anyhow::Result<Built> {
-    let start = Instant::now();
     let progress = Progress::new("waiting for another build of Linux");
     let cache = Cache::open()?;
     let _lock = cache.lock()?;
-    let source = source::find(&request.source, &cache, &progress)?;
     let compiler = tools::compiler()?;
-    let key = request.recipe.key(&source.hash, &compiler);
-    let plain = request.recipe.plain;
-    let done = |folder: PathBuf, time| -> anyhow::Result<Built> {
-        if plain {
-            cache.set_current(&request.recipe, &folder)?;
-        }
-        let text = folder.join("version");
-        let version = fs::read_to_string(&text).with_context(|| text.display().to_string())?;
-        Ok(Built {
-            files: KernelFiles::in_folder(&folder),
-            version: version.trim().to_string(),
-            time,
-        })
+    let build = Build {
+        request,
+        start: Instant::now(),
+        compiler,
+        cache,
+        progress,
     };
-    if let Some(folder) = cache.find(&key) {
-        return done(folder, None);
+    let (cache, progress) = (&build.cache, &build.progress);
+    let mut source = source::find(&request.source, cache, progress)?;
+    let mut tried = Vec::new();
+    loop {
+        let error = match build.from(&source) {
+            Err(error) if error.is::<DoesNotApply>() => error,
+            result => return result,
+        };
+        let advice = || format!("{error}: give another source with --source, or update paravane");
+        let Some(unfit) = error.downcast_ref::<DoesNotApply>() else {
+            return Err(error);
+        };
+        tried.push(unfit.version.clone());
+        let other = match request.source {
+            Wanted::Debian { .. } if tried.len() <= OTHER_SOURCES => {
+                debian::another(&tried).with_context(advice)?
+            }
+            _ => None,
+        };
+        let Some(other) = other else {
+            bail!(advice());
+        };
+        progress.say(&format!(
+            "{error}: trying Debian's {other} instead; a newer paravane may take the other"
+        ));
+        let tarball =
+            debian::fetch(Some(&other), &cache.sources(), progress).with_context(advice)?;
+        source = source::at(tarball, cache, progress)?;
     }
-    tools::check()?;
-    let tree = Tree::open(&cache.work(request.recipe.unpatched), &source, &progress)?;
-    tree.apply(&request.recipe, &progress)?;
-    tree.configure(&request.recipe, &progress)?;
-    tree.make(request.jobs, &progress)?;
-    progress.step("storing the kernel");
+}
+
+/// A build that has begun.
+#[derive(Debug)]
+struct Build<'a> {
+    request: &'a Request,
+    start: Instant,
+    compiler: String,
+    cache: Cache,
+    progress: Progress,
+}
+
+impl Build<'_> {
+    /// The kernel of this source: from the cache, or built.
+    fn from(&self, source: &Source) -> anyhow::Result<Built> {
+        let Build {
+            request,
+            start,
+            compiler,
+            cache,
+            progress,
+        } = self;
+        let recipe = &request.recipe;
+        let key = recipe.key(&source.hash, compiler);
+        let done = |folder: PathBuf, time| -> anyhow::Result<Built> {
+            if recipe.plain {
+                cache.set_current(recipe, &folder)?;
+            }
+            let text = folder.join("version");
+            let version = fs::read_to_string(&text).with_context(|| text.display().to_string())?;
+            Ok(Built {
+                files: KernelFiles::in_folder(&folder),
+                version: version.trim().to_string(),
+                time,
+            })
+        };
+        if let Some(folder) = cache.find(&key) {
+            return done(folder, None);
+        }
+        tools::check()?;
+        let tree = Tree::open(&cache.work(recipe.unpatched), source, progress)?;
+        tree.apply(recipe, progress)?;
+        tree.configure(recipe, progress)?;
+        tree.make(request.jobs, progress)?;
+        progress.step("storing the kernel");
+        let folder = cache.store(&key, |folder| {
+            store(&tree, recipe.unpatched, folder)?;
+            fs::write(folder.join("inputs"), recipe.inputs(&source.hash, compiler))?;
+            Ok(())
+        })?;
+        done(folder, Some(start.elapsed()))
+    }
+}
+
+/// Copies a built kernel with its configuration, modules and version to a folder.
+fn store(tree: &Tree, unpatched: bool, folder: &Path) -> anyhow::Result<()> {
     // The port keeps the relocations.
-    let vmlinux = if request.recipe.unpatched {
+    let vmlinux = if unpatched {
         "vmlinux"
     } else {
         "vmlinux.unstripped"
     };
-    let folder = cache.store(&key, |folder| {
-        for (from, to) in [
-            (vmlinux, "vmlinux"),
-            ("arch/x86/boot/bzImage", "bzImage"),
-            (".config", "config"),
-        ] {
-            let from = tree.object().join(from);
-            fs::copy(&from, folder.join(to)).with_context(|| from.display().to_string())?;
-        }
-        let modules = folder.join("modules");
-        fs::create_dir(&modules).with_context(|| modules.display().to_string())?;
-        for from in tree.modules()? {
-            let to = modules.join(from.file_name().unwrap_or_default());
-            fs::copy(&from, to).with_context(|| from.display().to_string())?;
-        }
-        fs::write(folder.join("version"), format!("{}\n", tree.version()))?;
-        fs::write(
-            folder.join("inputs"),
-            request.recipe.inputs(&source.hash, &compiler),
-        )?;
-        Ok(())
-    })?;
-    done(folder, Some(start.elapsed()))
+    for (from, to) in [
+        (vmlinux, "vmlinux"),
+        ("arch/x86/boot/bzImage", "bzImage"),
+        (".config", "config"),
+    ] {
+        let from = tree.object().join(from);
+        fs::copy(&from, folder.join(to)).with_context(|| from.display().to_string())?;
+    }
+    let modules = folder.join("modules");
+    fs::create_dir(&modules).with_context(|| modules.display().to_string())?;
+    for from in tree.modules()? {
+        let to = modules.join(from.file_name().unwrap_or_default());
+        fs::copy(&from, to).with_context(|| from.display().to_string())?;
+    }
+    fs::write(folder.join("version"), format!("{}\n", tree.version()))?;
+    Ok(())
 }

@@ -2,21 +2,16 @@
 //! Finds Linux' source: a given one, the installed package, or one fetched from the distribution.
 
 use super::cache::Cache;
-use super::tools::last_words;
+use super::debian::{self, TARBALL};
 use anyhow::{Context, bail};
-use paravane_user_io::progress::{Progress, Total, Unit};
+use paravane_user_io::progress::Progress;
 use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-/// Debian's package. Its tarball has the same name.
-const PACKAGE: &str = "linux-source-6.12";
-const TARBALL: &str = "linux-source-6.12.tar.xz";
 /// Bytes for each read.
 const PIECE: usize = 1 << 20;
 
@@ -53,10 +48,15 @@ pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Resu
             match (newest, installed.is_file(), fetched.is_file()) {
                 (false, true, _) => installed,
                 (false, false, true) => fetched,
-                _ => fetch(cache, progress)?,
+                _ => debian::fetch(None, &cache.sources(), progress)?,
             }
         }
     };
+    at(path, cache, progress)
+}
+
+/// A tarball or a folder as a source.
+pub fn at(path: PathBuf, cache: &Cache, progress: &Progress) -> anyhow::Result<Source> {
     progress.step(&format!("reading {}", path.display()));
     let hash = if path.is_dir() {
         if !path.join("Makefile").is_file() {
@@ -67,73 +67,6 @@ pub fn find(wanted: &Wanted, cache: &Cache, progress: &Progress) -> anyhow::Resu
         hash_tarball(&path, cache)?
     };
     Ok(Source { path, hash })
-}
-
-/// Downloads Debian's package with apt and unpacks it. This needs no root.
-fn fetch(cache: &Cache, progress: &Progress) -> anyhow::Result<PathBuf> {
-    let folder = cache.sources();
-    let part = folder.join("part");
-    let complain = || format!("cannot write to {}", folder.display());
-    if part.exists() {
-        fs::remove_dir_all(&part).with_context(complain)?;
-    }
-    fs::create_dir_all(&part).with_context(complain)?;
-    progress.step(&format!("fetching {PACKAGE}"));
-    progress.count(Unit::Bytes, Total::Unknown);
-    let mut child = Command::new("apt-get")
-        .args(["-q", "download", PACKAGE])
-        .current_dir(&part)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context(
-            "no source of Linux 6.12 was found, and there is no apt-get to fetch it: give a \
-             tarball with --source",
-        )?;
-    while child.try_wait()?.is_none() {
-        std::thread::sleep(Duration::from_millis(200));
-        let bytes: u64 = fs::read_dir(&part)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| Some(entry.metadata().ok()?.len()))
-            .sum();
-        progress.done(bytes);
-    }
-    let output = child.wait_with_output()?;
-    let package = fs::read_dir(&part)
-        .with_context(complain)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|e| e == "deb"));
-    let (true, Some(package)) = (output.status.success(), package) else {
-        bail!(
-            "cannot fetch {PACKAGE} ({}): check the network and run apt-get update, or give a \
-             tarball with --source",
-            last_words("apt-get", &output.stderr)
-        );
-    };
-    progress.step(&format!("unpacking {PACKAGE}"));
-    let output = Command::new("dpkg-deb")
-        .arg("--extract")
-        .arg(&package)
-        .arg(part.join("root"))
-        .output()
-        .context("cannot run dpkg-deb")?;
-    if !output.status.success() {
-        bail!(
-            "cannot unpack {}: {}",
-            package.display(),
-            last_words("dpkg-deb", &output.stderr)
-        );
-    }
-    let tarball = folder.join(TARBALL);
-    fs::rename(part.join("root/usr/src").join(TARBALL), &tarball)
-        .with_context(|| format!("{} has no {TARBALL}", package.display()))?;
-    fs::remove_dir_all(&part).with_context(complain)?;
-    Ok(tarball)
 }
 
 /// The hash of a tarball. The hash of an unchanged file is remembered.

@@ -16,6 +16,29 @@ use std::process::{Command, Stdio};
 /// The series of Linux that the port supports.
 const SERIES: &str = "6.12";
 
+/// A patch of the port does not fit the source.
+#[derive(Debug)]
+pub struct DoesNotApply {
+    patch: String,
+    /// Linux' version: 6.12.y.
+    pub version: String,
+    /// The place, or what patch says.
+    file: String,
+}
+
+impl std::fmt::Display for DoesNotApply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let DoesNotApply {
+            patch,
+            version,
+            file,
+        } = self;
+        write!(f, "{patch} does not apply to Linux {version} ({file})")
+    }
+}
+
+impl std::error::Error for DoesNotApply {}
+
 /// The source tree with its object tree and log.
 #[derive(Debug)]
 pub struct Tree {
@@ -180,11 +203,11 @@ impl Tree {
                 || last_words("patch", &output.stderr),
                 |file| format!("at {file}"),
             );
-            bail!(
-                "{name} does not apply to Linux {} ({file}): this source is newer than the port; \
-                 give an older one with --source, or update paravane",
-                self.version
-            );
+            bail!(DoesNotApply {
+                patch: name.to_string(),
+                version: self.version.clone(),
+                file,
+            });
         }
         Ok(())
     }

@@ -106,6 +106,12 @@ impl Progress {
         self.style("{spinner} {prefix} {msg} [{elapsed}]");
     }
 
+    /// Prints a line that stays, such as a warning.
+    pub fn say(&self, words: &str) {
+        self.bar
+            .suspend(|| stderr::say(&format!("paravane: {words}\n")));
+    }
+
     /// Shows what the step works on, such as a file. Only the bar shows it, since it changes often.
     pub fn detail(&self, detail: String) {
         self.bar.set_message(detail);
