@@ -306,7 +306,8 @@
 #define PHV_OFF_VCPU_POLLING 200
 #define PHV_OFF_VCPU_POLLING_PAD 204
 #define PHV_OFF_VCPU_TOLD 208
-#define PHV_OFF_VCPU_RESERVED 216
+#define PHV_OFF_VCPU_PARKS 216
+#define PHV_OFF_VCPU_RESERVED 224
 
 /* struct phv_proc */
 #define PHV_SIZE_PROC 576
@@ -584,7 +585,8 @@ struct phv_vcpu {
 	__u32 polling; /* (layer) 1: a halted vCPU looks for interrupts before it sleeps and needs no wake */
 	__u32 polling_pad; /* zero */
 	__u64 told; /* TSC when the monitor first told the vCPU that polls; 0: not yet */
-	__u8 reserved[40]; /* zero */
+	__u64 parks; /* hand-overs after which the thread that gave the vCPU away slept */
+	__u8 reserved[32]; /* zero */
 };
 _Static_assert(sizeof(struct phv_vcpu) == PHV_SIZE_VCPU, "phv_vcpu");
 _Static_assert(offsetof(struct phv_vcpu, pending) == PHV_OFF_VCPU_PENDING, "phv_vcpu.pending");
@@ -616,6 +618,7 @@ _Static_assert(offsetof(struct phv_vcpu, polls_lost) == PHV_OFF_VCPU_POLLS_LOST,
 _Static_assert(offsetof(struct phv_vcpu, polling) == PHV_OFF_VCPU_POLLING, "phv_vcpu.polling");
 _Static_assert(offsetof(struct phv_vcpu, polling_pad) == PHV_OFF_VCPU_POLLING_PAD, "phv_vcpu.polling_pad");
 _Static_assert(offsetof(struct phv_vcpu, told) == PHV_OFF_VCPU_TOLD, "phv_vcpu.told");
+_Static_assert(offsetof(struct phv_vcpu, parks) == PHV_OFF_VCPU_PARKS, "phv_vcpu.parks");
 _Static_assert(offsetof(struct phv_vcpu, reserved) == PHV_OFF_VCPU_RESERVED, "phv_vcpu.reserved");
 
 /* An address-space process */

@@ -632,8 +632,10 @@ pub struct Vcpu {
     pub polling_pad: AtomicU32,
     /// TSC when the monitor first told the vCPU that polls; 0: not yet.
     pub told: AtomicU64,
+    /// Hand-overs after which the thread that gave the vCPU away slept.
+    pub parks: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU8; 40],
+    pub reserved: [AtomicU8; 32],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -668,7 +670,8 @@ const _: () = assert!(offset_of!(Vcpu, polls_lost) == 192);
 const _: () = assert!(offset_of!(Vcpu, polling) == 200);
 const _: () = assert!(offset_of!(Vcpu, polling_pad) == 204);
 const _: () = assert!(offset_of!(Vcpu, told) == 208);
-const _: () = assert!(offset_of!(Vcpu, reserved) == 216);
+const _: () = assert!(offset_of!(Vcpu, parks) == 216);
+const _: () = assert!(offset_of!(Vcpu, reserved) == 224);
 
 /// An address-space process.
 #[repr(C)]

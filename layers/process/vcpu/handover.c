@@ -4,7 +4,9 @@
  * space.
  *
  * A hand-over costs at most two host calls (wake the other thread, wait on this one) and the
- * context switch between them. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and
+ * context switch between them. If the host runs the other thread before this one waits, and it
+ * hands the vCPU back, neither it wakes nor this one waits: one call for each hand-over. The host's
+ * scheduler decides that, and does so for seconds in one way or the other. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and
  * the FS base go along. After the wake this thread no longer owns the vCPU: it touches neither the
  * vCPU nor the guest's stack.
  */
@@ -81,8 +83,11 @@ noreturn void vcpu_park(void *thread)
 		else if (told == WAKE_FLUSH)
 			mm_serve_flushes_parked();
 		else if (__atomic_compare_exchange_n(word, &nothing, WAKE_WAITS, false,
-						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+						     __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+			/* For statistics only: the vCPU's new owner may count at the same time. */
+			v->s.parks++;
 			futex_wait(word, WAKE_WAITS, U64_MAX);
+		}
 	}
 }
 

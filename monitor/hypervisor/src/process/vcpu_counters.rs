@@ -31,6 +31,9 @@ pub struct Vcpu {
     pub flushes: u64,
     /// Hand-overs to another address-space process.
     pub switches: u64,
+    /// Hand-overs after which the thread that gave the vCPU away slept.
+    #[serde(default)]
+    pub parks: u64,
     /// Loads of a space whose tables had changed.
     pub resyncs: u64,
     /// Signals to other vCPUs.
@@ -63,6 +66,7 @@ pub fn each(shared: &Shared, vcpus: usize) -> Vec<Vcpu> {
             fills: field(&words.fills),
             flushes: field(&words.flushes),
             switches: field(&words.switches),
+            parks: field(&words.parks),
             resyncs: field(&words.resyncs),
             kicks_sent: field(&words.kicks_sent),
             host_calls: field(&words.host_calls),

@@ -129,7 +129,7 @@ pub struct Increase {
 /// What vCPUs count: the name, whether it is a kind of exit, what it is, its value.
 type Row = (&'static str, bool, &'static str, fn(&VcpuFigures) -> u64);
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     (
         "fault_hidden",
         true,
@@ -174,6 +174,12 @@ const ROWS: [Row; 15] = [
         false,
         "hand-overs to another address-space process",
         |v| v.switches,
+    ),
+    (
+        "parks",
+        false,
+        "sleeps of threads that handed their vCPU over",
+        |v| v.parks,
     ),
     ("resyncs", false, "loads of a space that had changed", |v| {
         v.resyncs
