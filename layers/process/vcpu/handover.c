@@ -6,9 +6,9 @@
  * A hand-over costs at most two host calls (wake the other thread, wait on this one) and the
  * context switch between them. If the host runs the other thread before this one waits, and it
  * hands the vCPU back, neither it wakes nor this one waits: one call for each hand-over. The host's
- * scheduler decides that, and does so for seconds in one way or the other. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and
- * the FS base go along. After the wake this thread no longer owns the vCPU: it touches neither the
- * vCPU nor the guest's stack.
+ * scheduler decides that. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and the FS
+ * base go along. After the wake this thread no longer owns the vCPU: it touches neither the vCPU
+ * nor the guest's stack.
  */
 #include "vcpu/handover.h"
 #include "common/faults.h"

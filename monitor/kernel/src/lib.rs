@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tree::{DoesNotApply, Tree};
 
-/// How many other versions of Debian's source a build tries if the port does not apply to the first.
+/// How many other versions of Debian's source a build tries if the port does not apply to one.
 const OTHER_SOURCES: usize = 4;
 
 /// A kernel that can be booted.
