@@ -7,6 +7,7 @@ pub mod busy;
 #[expect(unsafe_code, reason = "the time-stamp counter")]
 pub mod clocks;
 pub mod compat;
+pub mod control_group;
 pub mod cpu_times;
 pub mod debian;
 pub mod echo;

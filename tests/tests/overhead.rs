@@ -7,11 +7,10 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::control_group::{ControlGroup, Names};
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{tree, vm};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
@@ -27,84 +26,31 @@ const REST: Duration = Duration::from_secs(9);
 /// Limit of CPU time in a minute. The monitor of a debug build takes longer for the same.
 const MOST_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 15 } else { 5 });
 
-/// A control group that counts memory.
-struct Group {
-    folder: PathBuf,
-    usage: &'static str,
-}
+/// Bytes in use by a control group.
+const USED: Names = ("memory.current", "memory.usage_in_bytes");
 
-impl Group {
-    /// `None` if this user may not make one.
-    fn new() -> Option<Self> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        // Version 1 if it has a hierarchy of its own. Else version 2, below the root, since a group
-        // with processes has no other groups.
-        let own = groups
-            .lines()
-            .find_map(|line| line.split_once(":memory:"))
-            .map(|(_, path)| path);
-        let (parent, usage) = match own {
-            Some(path) => (
-                Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')),
-                "memory.usage_in_bytes",
-            ),
-            None => (PathBuf::from("/sys/fs/cgroup"), "memory.current"),
-        };
-        let group = Group {
-            folder: parent.join(format!("paravane-test-{}", std::process::id())),
-            usage,
-        };
-        fs::create_dir(&group.folder).ok()?;
-        group.number(usage).is_some().then_some(group)
-    }
-
-    fn number(&self, file: &str) -> Option<u64> {
-        fs::read_to_string(self.folder.join(file))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    }
-
-    /// Bytes that are neither shared nor of a file. The host may drop pages of files at any time,
-    /// and charges them to the next reader.
-    fn own(&self) -> u64 {
-        let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap();
-        // Version 1 calls them cache, version 2 file. Both include shared memory.
-        let files = stat
-            .lines()
-            .find_map(|line| line.strip_prefix("cache ").or(line.strip_prefix("file ")))
-            .unwrap();
-        self.number(self.usage).unwrap() - files.parse::<u64>().unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It is empty when the host has removed the last process.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.folder).is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// Bytes of a group that are neither shared nor of a file. The host may drop pages of files at any
+/// time, and charges them to the next reader.
+fn own(group: &ControlGroup) -> u64 {
+    // Version 1 calls them cache, version 2 file. Both include shared memory.
+    let stat = group.read(("memory.stat", "memory.stat"));
+    let files = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("cache ").or(line.strip_prefix("file ")))
+        .unwrap();
+    group.read(USED).trim().parse::<u64>().unwrap() - files.parse::<u64>().unwrap()
 }
 
 /// Bytes beyond the guest's memory with so many sleeping processes in the guest.
-fn overhead(group: &Group, processes: u64) -> u64 {
+fn overhead(group: &ControlGroup, processes: u64) -> u64 {
     let script = format!(
         "for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever"
     );
     // Not by passt, whose process takes 15 MiB of its own.
     let options = ["--memory", "256M", "--net", "stack"];
     let machine = vm::command([&options[..], &["--", "sh", "-c", &script]].concat());
-    // The shell joins the group, then becomes the monitor.
-    let mut child = Command::new("sh")
-        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
-        .arg(group.folder.join("cgroup.procs"))
-        .arg(machine.get_program())
-        .args(machine.get_args())
+    let mut child = group
+        .with(&machine)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -114,7 +60,7 @@ fn overhead(group: &Group, processes: u64) -> u64 {
     assert_eq!(line, "ready\n");
     // Memory of the start is returned.
     std::thread::sleep(REST);
-    group.own()
+    own(group)
 }
 
 #[test]
@@ -173,7 +119,7 @@ fn many_idle_machines_take_little_time() {
 fn an_idle_machine_takes_little_memory() {
     // Files that are read for the first time would be counted.
     assert_eq!(vm::run(&["true"]).code, 0);
-    let Some(group) = Group::new() else {
+    let Some(group) = ControlGroup::new("memory", USED) else {
         eprintln!("skipped: this user may not make a control group for memory");
         return;
     };

@@ -4,12 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::control_group::ControlGroup;
 use paravane_tests::host_without::{NOBODY, Programs};
 use paravane_tests::{program, tree};
 use rustix::process::{Signal, geteuid};
-use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -83,46 +82,14 @@ fn in_a_container_with_sixteen_vcpus() {
     let mut command = Command::new(copy.path("confine"));
     let user = users().pop().unwrap_or(NOBODY);
     command.arg(user.to_string()).arg(copy.path("paravane"));
-    let _group = Group::new(&mut command);
+    // With 512 tasks, if this user can make a group.
+    let tasks = ("pids.max", "pids.max");
+    let group = ControlGroup::new("pids", tasks);
+    if let Some(group) = &group {
+        group.set(tasks, 512);
+        command = group.with(&command);
+    }
     suite(&mut command, 16);
-}
-
-/// A control group with 512 tasks, if this user can make one.
-struct Group(Option<PathBuf>);
-
-impl Group {
-    fn new(command: &mut Command) -> Self {
-        let version_1 = Path::new("/sys/fs/cgroup/pids").is_dir();
-        let parent = if version_1 {
-            "/sys/fs/cgroup/pids"
-        } else {
-            "/sys/fs/cgroup"
-        };
-        let folder = Path::new(parent).join(format!("paravane-test-{}", std::process::id()));
-        if fs::create_dir(&folder).is_err() {
-            return Group(None);
-        }
-        let group = Group(Some(folder.clone()));
-        if fs::write(folder.join("pids.max"), "512").is_ok() {
-            // The shell joins the group, then becomes the program.
-            let mut joined = Command::new("sh");
-            joined
-                .args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""])
-                .arg(&folder);
-            joined.arg(command.get_program()).args(command.get_args());
-            *command = joined;
-        }
-        group
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.0 {
-            // Fails while a process is left in it, which other tests detect.
-            let _ = fs::remove_dir(folder);
-        }
-    }
 }
 
 #[test]

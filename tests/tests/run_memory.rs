@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::control_group::{ControlGroup, Names};
 use paravane_tests::lines::Lines;
 use paravane_tests::{program, vm};
 use std::fs;
@@ -30,6 +31,29 @@ fn memory(monitor: u32) -> u64 {
 }
 
 const MIB: u64 = 1 << 20;
+
+/// The host would end a machine that uses more memory than its control group has.
+#[test]
+fn a_guest_larger_than_its_control_group_is_reported() {
+    const MAX: Names = ("memory.max", "memory.limit_in_bytes");
+    let Some(group) = ControlGroup::new("memory", MAX) else {
+        eprintln!("skipped: this user may not make a control group for memory");
+        return;
+    };
+    group.set(MAX, 300 * MIB);
+    let run = |memory: &str| {
+        let command = vm::command(["--memory", memory, "--", "true"]);
+        program::finish(&mut group.with(&command))
+    };
+    let large = run("300M");
+    assert_eq!(large.code, 0, "{large:?}");
+    for part in ["--memory 300M", "300 MiB", "memory.max"] {
+        assert!(large.stderr.contains(part), "{part:?}: {large:?}");
+    }
+    assert_eq!(large.stderr.lines().count(), 1, "{large:?}");
+    let small = run("200M");
+    assert_eq!((small.code, small.stderr.as_str()), (0, ""));
+}
 
 #[test]
 fn what_a_guest_has_freed_is_the_host_s_again() {

@@ -74,19 +74,31 @@ pub fn memory() -> Vec<Limit> {
             source: "MemAvailable".to_string(),
         });
     }
-    for folder in procfs::groups("memory") {
-        let of = |v2: &str, v1: &str| {
-            procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)))
-        };
-        if let Some(max) = of("memory.max", "memory.limit_in_bytes") {
-            let current = of("memory.current", "memory.usage_in_bytes").unwrap_or(0);
-            limits.push(Limit {
-                left: max.saturating_sub(current) >> 10,
-                source: "memory.max".to_string(),
-            });
-        }
-    }
+    limits.extend(groups_of_memory().into_iter().map(|(max, current)| Limit {
+        left: max.saturating_sub(current) >> 10,
+        source: "memory.max".to_string(),
+    }));
     limits
+}
+
+/// The least memory in bytes that this program's control groups may have; `None` without a limit.
+pub fn memory_of_groups() -> Option<u64> {
+    groups_of_memory().into_iter().map(|(max, _)| max).min()
+}
+
+/// The limit and the use, in bytes, of each control group that has a limit.
+fn groups_of_memory() -> Vec<(u64, u64)> {
+    let groups = procfs::groups("memory").into_iter();
+    let of = |folder: &Path, v2: &str, v1: &str| {
+        procfs::number(folder.join(v2)).or_else(|| procfs::number(folder.join(v1)))
+    };
+    groups
+        .filter_map(|folder| {
+            let max = of(&folder, "memory.max", "memory.limit_in_bytes")?;
+            let current = of(&folder, "memory.current", "memory.usage_in_bytes");
+            Some((max, current.unwrap_or(0)))
+        })
+        .collect()
 }
 
 /// The largest number of processes that these limits allow a machine with this many vCPUs, if each

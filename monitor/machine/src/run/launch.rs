@@ -160,6 +160,7 @@ impl Machine {
         }
         let modules = modules(&kernel, &path)?;
         warn_of_a_bus(spec, &kernel);
+        warn_of_memory(spec, process::limits::memory_of_groups());
         let initrd = match &spec.initrd {
             Some(path) => {
                 let archive = files::read(path, "initrd")?;
@@ -400,6 +401,18 @@ fn warn_of_a_bus(spec: &Spec, kernel: &KernelFile) {
         say(&format!(
             "paravane: {option} needs a driver that Linux {release} does not have: VMI-Linux \
              (paravane kernel build) has it\n"
+        ));
+    }
+}
+
+/// In a container, the host would end the monitor or a process of the machine, and nobody could say
+/// why.
+fn warn_of_memory(spec: &Spec, most: Option<u64>) {
+    let memory = u64::from(spec.memory_mib);
+    if let Some(most) = most.map(|bytes| bytes >> 20).filter(|&most| memory >= most) {
+        say(&format!(
+            "paravane: --memory {memory}M, and the control group has {most} MiB: the host ends the \
+             machine when it uses them; give less --memory, or raise the limit (memory.max)\n"
         ));
     }
 }
