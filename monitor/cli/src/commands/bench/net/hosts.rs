@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hosts of the measurement: two network namespaces, `server` and `client`, each with one end
-//! of a veth pair whose other end is a port of a bridge, and a tap on the same bridge. Frames
+//! of a veth pair whose other end is a port of a bridge, and taps on the same bridge. Frames
 //! between the hosts cross two veth pairs and the bridge. They are the bare metal of this test.
 
 use super::super::program::Running;
@@ -25,6 +25,10 @@ pub const TAP_GUEST: &str = "10.9.0.3";
 const TAP: &str = "vm0";
 pub const TAP_NET: &str = "tap:vm0";
 pub const TAP_VENET: &str = "venet-tap:vm0";
+/// The same of a guest that is a server.
+pub const TAP_SERVER: &str = "10.9.0.4";
+const SERVERS_TAP: &str = "vm1";
+pub const TAP_SERVER_NET: &str = "tap:vm1";
 
 /// A processor for the client, and one for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +113,7 @@ impl Hosts {
         apart: Option<Apart>,
     ) -> anyhow::Result<Self> {
         // What an earlier value has made. Links disappear with their namespaces a little later.
-        for link in ["br0", "port-s", "port-c", TAP] {
+        for link in ["br0", "port-s", "port-c", TAP, SERVERS_TAP] {
             let _ = Command::new("ip")
                 .args(["link", "del", link])
                 .stderr(Stdio::null())
@@ -128,8 +132,10 @@ impl Hosts {
             run(within(host, "ip").args(["addr", "add", &format!("{address}/24"), "dev", "eth0"]))?;
             run(within(host, "ip").args(["link", "set", "eth0", "up"]))?;
         }
-        ip(&format!("tuntap add {TAP} mode tap"))?;
-        ip(&format!("link set {TAP} mtu {mtu} master br0 up"))?;
+        for tap in [TAP, SERVERS_TAP] {
+            ip(&format!("tuntap add {tap} mode tap"))?;
+            ip(&format!("link set {tap} mtu {mtu} master br0 up"))?;
+        }
         if let Some(rate) = rate {
             let shape = format!("root tbf rate {rate}mbit burst 256k latency 20ms");
             let words = |device: &str| -> Vec<String> {

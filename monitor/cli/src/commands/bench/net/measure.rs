@@ -5,7 +5,7 @@ use super::super::cpu_time;
 use super::super::program::{self, Running, Streams, number};
 use super::super::vbus::Daemon;
 use super::hosts::{Hosts, start};
-use super::paths::{BUS_NET, BUS_SERVER, Client, Path, Server};
+use super::paths::{Client, Path};
 use anyhow::{Context, bail};
 use paravane_user_io::signals::Signals;
 use std::process::Command;
@@ -76,20 +76,18 @@ struct Guest<'a> {
 impl Terms<'_> {
     /// Starts the server of a path, unless it is the host's, which runs all the time.
     pub fn server(&self, path: &Path) -> anyhow::Result<Option<Running>> {
-        match path.server {
-            Server::Host | Server::Apart => Ok(None),
-            Server::GuestOnBus => {
-                let script = format!("{PLACE}/net serve {}", path.port());
-                let mut command = Command::new(self.program()?);
-                let guest = Guest {
-                    kernel: self.kernel,
-                    net: BUS_NET,
-                    address: Some(BUS_SERVER),
-                };
-                self.machine(&mut command, &guest, &script, SERVER_TIMEOUT);
-                start(command).map(Some)
-            }
-        }
+        let Some((net, address)) = path.server_guest() else {
+            return Ok(None);
+        };
+        let script = format!("{PLACE}/net serve {}", path.port());
+        let mut command = Command::new(self.program()?);
+        let guest = Guest {
+            kernel: self.kernel,
+            net,
+            address: Some(address),
+        };
+        self.machine(&mut command, &guest, &script, SERVER_TIMEOUT);
+        start(command).map(Some)
     }
 
     /// Measures a path once.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The paths that are measured.
 
-use super::hosts::{APART_PORT, PORT, SERVER, TAP_GUEST, TAP_NET, TAP_VENET};
+use super::hosts::{
+    APART_PORT, PORT, SERVER, TAP_GUEST, TAP_NET, TAP_SERVER, TAP_SERVER_NET, TAP_VENET,
+};
 
 /// Where the client of a path runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum Server {
     Apart,
     /// In another guest on the bus.
     GuestOnBus,
+    /// In another guest on the bridge, by virtio-net and a tap.
+    GuestOnBridge,
 }
 
 /// A path.
@@ -40,9 +44,9 @@ pub struct Path {
 }
 
 /// The network of guests on the bus: that of the daemon of `bench vbus`.
-pub const BUS_NET: &str = "bus:bench/venet-switch";
+const BUS_NET: &str = "bus:bench/venet-switch";
 /// The guests on the bus.
-pub const BUS_SERVER: &str = "10.9.1.1";
+const BUS_SERVER: &str = "10.9.1.1";
 const BUS_CLIENT: &str = "10.9.1.2";
 
 /// The paths that the others are compared with: without a word about processors, and with one each
@@ -52,12 +56,18 @@ pub const APART: &str = "host-apart";
 /// The path of another build, which is measured only where one is given.
 pub const OLDER: &str = "virtio-net-older";
 
-/// The paths over a virtual bus, each with that over virtio to the same network.
-pub const SAME_NETWORK: [(&str, &str); 2] =
-    [("venet", "virtio-net"), ("venet-tap", "virtio-net-tap")];
+/// The path from a guest to another over a virtual bus. There is none on the host that corresponds.
+pub const GUESTS: &str = "venet-guests";
+/// The paths over a virtual bus, each with that over virtio to the same network, or, between
+/// guests, over the host's bridge.
+pub const SAME_NETWORK: [(&str, &str); 3] = [
+    ("venet", "virtio-net"),
+    ("venet-tap", "virtio-net-tap"),
+    (GUESTS, "virtio-net-guests"),
+];
 
 /// All paths, the comparison first.
-pub const PATHS: [Path; 8] = [
+pub const PATHS: [Path; 9] = [
     Path {
         name: BASE,
         client: Client::Host,
@@ -94,7 +104,12 @@ pub const PATHS: [Path; 8] = [
         server: Server::Host,
     },
     Path {
-        name: "venet-guests",
+        name: "virtio-net-guests",
+        client: Client::OnBridge(TAP_NET),
+        server: Server::GuestOnBridge,
+    },
+    Path {
+        name: GUESTS,
         client: Client::OnBus,
         server: Server::GuestOnBus,
     },
@@ -106,14 +121,25 @@ impl Path {
         match self.server {
             Server::Host | Server::Apart => SERVER,
             Server::GuestOnBus => BUS_SERVER,
+            Server::GuestOnBridge => TAP_SERVER,
         }
     }
 
     /// The server's port.
     pub fn port(&self) -> u16 {
         match self.server {
-            Server::Host | Server::GuestOnBus => PORT,
+            Server::Host | Server::GuestOnBus | Server::GuestOnBridge => PORT,
             Server::Apart => APART_PORT,
+        }
+    }
+
+    /// The option `--net` of the server's machine, and the address that the guest gives itself.
+    /// `None` if the server is no guest.
+    pub fn server_guest(&self) -> Option<(&'static str, &'static str)> {
+        match self.server {
+            Server::Host | Server::Apart => None,
+            Server::GuestOnBus => Some((BUS_NET, BUS_SERVER)),
+            Server::GuestOnBridge => Some((TAP_SERVER_NET, TAP_SERVER)),
         }
     }
 

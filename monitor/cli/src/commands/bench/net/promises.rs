@@ -4,7 +4,7 @@
 use super::super::bars::Verdict;
 use super::super::stats::{interval, median};
 use super::measure::Turn;
-use super::paths::{BASE, SAME_NETWORK};
+use super::paths::{BASE, GUESTS, SAME_NETWORK};
 use super::report::Row;
 use serde::Serialize;
 
@@ -75,8 +75,12 @@ impl Promise {
                     all.extend(of(with).map(|with| Promise::new(row, with, figure, bar)));
                 };
                 let trip: Figure = ("round trip", |turn| turn.trip);
+                // Between two guests, there is no link and no host.
+                let guests = venet == GUESTS;
                 if row.mtu == MTU && rate.is_none() {
-                    add(BASE, trip, (Sense::AtMost, TRIP_OF_HOST));
+                    if !guests {
+                        add(BASE, trip, (Sense::AtMost, TRIP_OF_HOST));
+                    }
                     add(virtio, trip, (Sense::AtMost, TRIP_OF_VIRTIO));
                 }
                 let streams: [Figure; 2] = [
@@ -86,7 +90,9 @@ impl Promise {
                 for stream in streams {
                     match rate {
                         None => add(virtio, stream, (Sense::AtLeast, STREAM_OF_VIRTIO)),
-                        Some(..=LINK) => add(BASE, stream, (Sense::AtLeast, STREAM_OF_LINK)),
+                        Some(..=LINK) if !guests => {
+                            add(BASE, stream, (Sense::AtLeast, STREAM_OF_LINK))
+                        }
                         Some(_) => {}
                     }
                 }
@@ -168,6 +174,23 @@ mod tests {
         assert_eq!(missed(&rows, Some(1000)), [("host", from, 1500)]);
         // The host may not fill a faster one.
         assert_eq!(missed(&rows, Some(10_000)), []);
+    }
+
+    #[test]
+    fn guests_have_bars_beside_virtio_only() {
+        let rows = |trip, streams| {
+            [
+                row("host", 1500, 10.0, [100.0, 100.0]),
+                row("virtio-net-guests", 1500, 40.0, [50.0, 50.0]),
+                row("venet-guests", 1500, trip, streams),
+            ]
+        };
+        assert_eq!(missed(&rows(32.0, [50.0, 50.0]), None), []);
+        let with = "virtio-net-guests";
+        let slow = missed(&rows(33.0, [49.0, 49.0]), None);
+        let figures = ["round trip", "to server", "from server"];
+        assert_eq!(slow, figures.map(|figure| (with, figure, 1500)));
+        assert_eq!(missed(&rows(99.0, [1.0, 1.0]), Some(1000)), []);
     }
 
     #[test]
