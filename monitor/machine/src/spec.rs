@@ -136,6 +136,8 @@ pub enum Heuristic {
     LoneReads,
     /// Large reads of a disk bypass the page cache of the host if it has not got the data
     DirectReads,
+    /// The host starts to write a disk's first small write after a flush at once
+    EarlyWrites,
     /// The user network acknowledges the guest's data a moment later, with an answer
     AckDelay,
     /// The card reports sent frames a moment later, several at once

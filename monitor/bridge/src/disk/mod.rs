@@ -110,6 +110,13 @@ impl Disk {
         self
     }
 
+    /// Nothing is written to the host's disk before a flush asks for it.
+    #[must_use]
+    pub fn without_early_writes(mut self) -> Self {
+        self.service.leave_early_writes();
+        self
+    }
+
     /// Every read uses the host's page cache.
     #[must_use]
     pub fn without_direct_reads(self) -> Self {

@@ -157,6 +157,10 @@ impl Job for Request {
         }
     }
 
+    fn start_writeback(&self, disk: &Disk) {
+        disk.start_writeback(self.parts.sector, self.bytes());
+    }
+
     fn finish(&self, result: Result<(), Failure>) -> (u64, u32) {
         let status = match result {
             Ok(()) => layout::VBUS_BLOCK_DONE,

@@ -2,7 +2,7 @@
 //! What a disk does about the host's page cache.
 
 use super::*;
-use crate::page_cache::lacks;
+use crate::page_cache::{lacks, waits_for_a_flush};
 use crate::test_guest::{FREE, Guest};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
@@ -86,4 +86,24 @@ fn what_was_written_is_read() {
     let read = [0, 512, 1024].map(|at| guest.read::<u8>(DATA + at));
     assert_eq!(read, [0, 0xee, 2]);
     assert!(!lacks(file, &(0..4096)));
+}
+
+/// The host would write it some seconds later by itself.
+#[test]
+fn what_is_written_early_does_not_wait_for_the_flush() {
+    let Some(file) = uncached() else {
+        return;
+    };
+    for (early, tune) in [
+        (true, (|disk| disk) as fn(Block) -> Block),
+        (false, Block::without_early_writes),
+    ] {
+        let mut disk = tune(Block::new(file.path(), Mode::Write, "").unwrap());
+        let mut guest = Guest::new(1);
+        let mut driver = guest.driver(0);
+        request(&mut guest, blk::VIRTIO_BLK_T_OUT, &(4096..8192));
+        disk.notified(&mut driver, 0).unwrap();
+        assert_eq!(guest.read::<u8>(STATUS), 0);
+        assert_eq!(waits_for_a_flush(file.as_file(), &(4096..8192)), !early);
+    }
 }

@@ -108,6 +108,14 @@ impl Disk {
             .map_err(|e| failure(&e, "write"))
     }
 
+    /// Starts to write what was written there to the host's disk. Does nothing for sectors that the
+    /// disk does not have.
+    pub fn start_writeback(&self, sector: u64, length: u64) {
+        if let Ok(offset) = self.place(sector, length) {
+            self.storage.start_writeback(offset, length);
+        }
+    }
+
     /// Makes everything written before survive whatever happens to the host.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ mod bounds_tests;
 mod cache_tests;
 mod cut;
 mod disk;
+#[cfg(test)]
+mod early_tests;
 mod flushes;
 mod lone;
 #[cfg(test)]
@@ -74,6 +76,13 @@ impl Block {
     #[must_use]
     pub fn without_lone_reads(mut self) -> Self {
         self.service.leave_lone_reads();
+        self
+    }
+
+    /// Nothing is written to the host's disk before a flush asks for it.
+    #[must_use]
+    pub fn without_early_writes(mut self) -> Self {
+        self.service.leave_early_writes();
         self
     }
 

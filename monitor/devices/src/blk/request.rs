@@ -141,6 +141,10 @@ impl Job for Request {
         }
     }
 
+    fn start_writeback(&self, disk: &Disk) {
+        disk.start_writeback(self.sector, self.output.len());
+    }
+
     /// Writes the status.
     fn finish(&self, result: Result<(), Failure>) -> (u16, u32) {
         let status = match result {

@@ -16,6 +16,8 @@ const THREADS: usize = 4;
 /// The largest read, in bytes, for which the device's thread waits, and the most that was written
 /// before a flush for which it does: it looks at no reset meanwhile.
 const LONE_BYTES: u64 = 1 << 20;
+/// The largest write, in bytes, that goes to the host's disk before it is answered.
+const EARLY_BYTES: u64 = 64 << 10;
 
 /// What a request does to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub trait Job: Send + 'static {
     /// See [`Failure`].
     fn execute(&self, disk: &Disk, wait: bool, stop: Stop<'_>) -> Result<(), Failure>;
 
+    /// Starts to write its data, which it has written, to the host's disk.
+    fn start_writeback(&self, disk: &Disk);
+
     /// It is done.
     fn finish(&self, result: Result<(), Failure>) -> Self::Done;
 }
@@ -57,6 +62,8 @@ pub struct Service<J: Job> {
     pool: Option<Pool<J, J::Done>>,
     /// `None`: workers wait for these requests, too.
     lone: Option<Lone>,
+    /// The first small write after a flush goes to the host's disk before the next flush.
+    early: bool,
     /// Bytes that were written since the last flush.
     unflushed: u64,
     /// The machine's end.
@@ -77,6 +84,7 @@ impl<J: Job> Service<J> {
             disk,
             pool: None,
             lone: Some(Lone::default()),
+            early: true,
             unflushed: 0,
             ending: Ending::default(),
         }
@@ -85,6 +93,11 @@ impl<J: Job> Service<J> {
     /// The device's thread waits for no read and no flush.
     pub fn leave_lone_reads(&mut self) {
         self.lone = None;
+    }
+
+    /// Nothing is written to the host's disk before a flush asks for it.
+    pub fn leave_early_writes(&mut self) {
+        self.early = false;
     }
 
     /// The disk.
@@ -120,6 +133,11 @@ impl<J: Job> Service<J> {
             let result = self.execute(&job, !waits);
             if result != Err(Failure::Wait) {
                 if effect == Effect::Write {
+                    // At most once for each flush, which would write the same data a moment later.
+                    let early = self.early && alone && self.unflushed == 0;
+                    if early && result.is_ok() && job.bytes() <= EARLY_BYTES {
+                        job.start_writeback(&self.disk);
+                    }
                     self.unflushed = self.unflushed.saturating_add(job.bytes());
                 }
                 return Some(job.finish(result));

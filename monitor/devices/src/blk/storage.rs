@@ -81,6 +81,10 @@ pub trait Storage: Send + Sync {
     /// Writes bytes of the monitor.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Starts to write what was written there to the host's disk. Nothing waits for that, and
+    /// nothing is promised.
+    fn start_writeback(&self, _offset: u64, _length: u64) {}
+
     /// Makes everything written before survive whatever happens to the host. Once the host has
     /// lost something, every flush fails.
     fn flush(&self) -> io::Result<()>;
@@ -225,6 +229,10 @@ impl Storage for Raw {
 
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) {
+        page_cache::start_writeback(&self.file, &(offset..offset.saturating_add(length)));
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -13,6 +13,8 @@ pub struct Fake {
     /// A read; the argument says whether it may wait.
     pub read: Hook<bool>,
     pub flush: Hook<()>,
+    /// Bytes whose writing was to start.
+    pub started: AtomicU64,
     /// Bytes that were to be zeroes.
     pub zeroed: AtomicU64,
 }
@@ -22,6 +24,7 @@ impl Default for Fake {
         Fake {
             read: Box::new(|_| Ok(())),
             flush: Box::new(|()| Ok(())),
+            started: AtomicU64::new(0),
             zeroed: AtomicU64::new(0),
         }
     }
@@ -42,6 +45,9 @@ impl Storage for Fake {
     }
     fn write_bytes(&self, _: u64, _: &[u8]) -> io::Result<()> {
         Ok(())
+    }
+    fn start_writeback(&self, _: u64, length: u64) {
+        self.started.fetch_add(length, Ordering::SeqCst);
     }
     fn flush(&self) -> io::Result<()> {
         (self.flush)(())

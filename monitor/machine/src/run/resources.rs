@@ -125,6 +125,7 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let serial = format!("disk{index}");
     let lone = spec.uses(Heuristic::LoneReads);
     let direct = spec.uses(Heuristic::DirectReads);
+    let early = spec.uses(Heuristic::EarlyWrites);
     let fault = match disk.device {
         DiskDevice::Bus => return bus::disk(&disk.file.to_string_lossy()),
         DiskDevice::Virtio => {
@@ -134,6 +135,9 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
             }
             if !direct {
                 device = device.without_direct_reads();
+            }
+            if !early {
+                device = device.without_early_writes();
             }
             return Ok(Model::virtio(device));
         }
@@ -149,6 +153,9 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     }
     if !direct {
         device = device.without_direct_reads();
+    }
+    if !early {
+        device = device.without_early_writes();
     }
     let bridge = Bridge::disk(device.with_fault(fault))?;
     Ok(Model::Own(Box::new(bridge)))

@@ -34,7 +34,7 @@ macro_rules! guess {
 }
 
 /// In the order of docs/tuning.md. Those of the layer have no switches, but for halt polls.
-static GUESSES: [Guess; 25] = [
+static GUESSES: [Guess; 26] = [
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
     guess!("shared-sites", "--append", "vmi.shared_sites=0"),
@@ -58,6 +58,10 @@ static GUESSES: [Guess; 25] = [
     at(
         Place::Disk,
         guess!("direct-reads", "--without", "direct-reads"),
+    ),
+    at(
+        Place::Disk,
+        guess!("early-writes", "--without", "early-writes"),
     ),
     Guess {
         volume: Some("workers"),
