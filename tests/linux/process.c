@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +164,23 @@ static void talk(void)
 	child_good(child);
 }
 
+/* A program may ask that rdtsc raises SIGSEGV. It does then, or the program is refused. */
+static void time_stamps(void)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV))
+			_exit(2);
+		__builtin_ia32_rdtsc();
+		_exit(1);
+	}
+	status = child_status(child);
+	CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 2) ||
+	      (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+}
+
 const struct test process_tests[] = {
 	{ "process.fork_exit", fork_exit, false },
 	{ "process.many_at_once", many_at_once, false },
@@ -170,5 +188,6 @@ const struct test process_tests[] = {
 	{ "process.exec_chain", exec_chain, false },
 	{ "process.exec_from_thread", exec_from_thread, false },
 	{ "process.talk", talk, false },
+	{ "process.time_stamps", time_stamps, false },
 	{ NULL, NULL, false },
 };

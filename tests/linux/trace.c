@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* What a debugger does to a process. */
 #include "test.h"
+#include <linux/hw_breakpoint.h>
+#include <linux/perf_event.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -164,9 +167,66 @@ static void bad_registers(void)
 	}
 }
 
+static volatile int watched;
+
+static void write_watched(void)
+{
+	watched = 1;
+}
+
+/* Writes of four bytes, by debug register 0. */
+#define WATCH 0xd0001UL
+#define DEBUG_REGISTER(n) (offsetof(struct user, u_debugreg) + (n) * sizeof(long))
+
+/* A debugger's watchpoint is hit, or cannot be set. */
+static void watchpoint(void)
+{
+	pid_t child = traced(write_watched);
+	bool set = !ptrace(PTRACE_POKEUSER, child, DEBUG_REGISTER(0), &watched) &&
+		   !ptrace(PTRACE_POKEUSER, child, DEBUG_REGISTER(7), WATCH);
+	int status;
+
+	CHECK(set || errno == EOPNOTSUPP);
+	/* What a debugger does at its end. */
+	if (!set)
+		CHECK(!ptrace(PTRACE_POKEUSER, child, DEBUG_REGISTER(7), 0UL));
+	status = go_on(child, PTRACE_CONT);
+	if (set) {
+		CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+		status = go_on(child, PTRACE_CONT);
+	}
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+/* The same of perf. */
+static void counted_writes(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_BREAKPOINT,
+		.size = sizeof(attr),
+		.bp_type = HW_BREAKPOINT_W,
+		.bp_addr = (uintptr_t)&watched,
+		.bp_len = HW_BREAKPOINT_LEN_4,
+		.exclude_kernel = 1,
+		.exclude_hv = 1,
+	};
+	int fd = (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0), i;
+	uint64_t count;
+
+	if (fd < 0)
+		return;
+	for (i = 0; i < 10; i++)
+		watched = i;
+	CHECK(read(fd, &count, sizeof(count)) == sizeof(count));
+	CHECK(count == 10);
+	close(fd);
+}
+
 const struct test trace_tests[] = {
 	{ "trace.single_step", single_step, false },
 	{ "trace.breakpoint", breakpoint, false },
 	{ "trace.bad_registers", bad_registers, false },
+	{ "trace.watchpoint", watchpoint, false },
+	{ "trace.counted_writes", counted_writes, false },
 	{ NULL, NULL, false },
 };

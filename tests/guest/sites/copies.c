@@ -346,6 +346,32 @@ static int as_visible(const char *unused)
 	return ((site_fn *)site_hidden)(0, 0, 0, 0, 0, 0) != (long)0xc3050f0000006eb8UL;
 }
 
+/* Maps the file like a loader of programs. Returns 0 if it reads there what is in the file. */
+static int as_reader(const char *path)
+{
+	struct image image = image_of(path, getpid());
+	int fd = open(path, O_RDONLY), differs;
+	void *mapped = mmap(NULL, image.size, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+
+	close(fd);
+	if (mapped == MAP_FAILED)
+		return 1;
+	differs = memcmp(mapped, image.bytes, image.size);
+	munmap(mapped, image.size);
+	return differs ? READ_OTHER : 0;
+}
+
+static int as_writer(const char *path)
+{
+	const int prot = PROT_READ | PROT_WRITE | PROT_EXEC;
+	void *code = mmap(NULL, 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (code == MAP_FAILED)
+		return 1;
+	/* Also when the memory for code is gone. */
+	return as_reader(path) || munmap(code, 4096) || as_reader(path);
+}
+
 static const struct {
 	const char *name;
 	int (*act)(const char *);
@@ -368,6 +394,8 @@ static const struct {
 	{ "parent", as_parent },
 	{ "asker", as_asker },
 	{ "refuser", as_refuser },
+	{ "reader", as_reader },
+	{ "writer", as_writer },
 };
 
 int act_as(const char *what, const char *argument)

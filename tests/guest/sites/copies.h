@@ -29,6 +29,9 @@ int once(const char *path, const char *what, const char *argument);
 /* After so many runs all sites are counted. */
 #define OFTEN 24
 
+/* The exit code of a reader that has found other bytes than those of the file. */
+#define READ_OTHER 3
+
 /* Acts that are in learning.c. */
 int as_sleeper(const char *unused);
 int as_spinner(const char *unused);

@@ -189,6 +189,20 @@ static void debugger(void)
 	end(child);
 }
 
+/*
+ * A program that writes code reads the file's text: it may translate what it reads, as valgrind
+ * does.
+ */
+static void read_by_one_that_writes_code(void)
+{
+	const char *path = copy("read");
+
+	often(path, "crowd");
+	/* Another program sees the replaced sites. */
+	CHECK(once(path, "reader", path) == READ_OTHER);
+	does(path, "writer", path);
+}
+
 /* Without the page that holds the call stubs. */
 static void in_parts(void)
 {
@@ -389,6 +403,7 @@ const struct test shared_tests[] = {
 	{ "older_than_its_text", older_than_its_text },
 	{ "looks_like_the_file", looks_like_the_file },
 	{ "debugger", debugger },
+	{ "read_by_one_that_writes_code", read_by_one_that_writes_code },
 	{ "in_parts", in_parts },
 	{ "written", written },
 	{ "not_on_a_programs_word", not_on_a_programs_word },

@@ -15,6 +15,8 @@
  * replaced for all mappings of the file.
  */
 #define MM_CONTEXT_TEXTS	5
+/* The same: the process has had memory that can be written and executed. */
+#define MM_CONTEXT_WRITES_CODE	6
 
 void __syscall_sites_put_back(struct mm_struct *mm);
 void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, unsigned long end);

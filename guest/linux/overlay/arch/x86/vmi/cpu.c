@@ -6,6 +6,7 @@
 #include <asm/msr.h>
 #include <asm/paravirt.h>
 #include <asm/processor.h>
+#include <asm/vmi.h>
 #include "vmi.h"
 
 static void vmi_cpuid(unsigned int *eax, unsigned int *ebx, unsigned int *ecx, unsigned int *edx)
@@ -17,6 +18,13 @@ static void vmi_cpuid(unsigned int *eax, unsigned int *ebx, unsigned int *ecx, u
 	*ebx = regs.ebx;
 	*ecx = regs.ecx;
 	*edx = regs.edx;
+}
+
+static bool has_breakpoints __ro_after_init = true;
+
+bool vmi_has_breakpoints(void)
+{
+	return has_breakpoints;
 }
 
 static noinstr unsigned long vmi_get_debugreg(int number)
@@ -172,6 +180,9 @@ static void vmi_load_sp0(unsigned long sp0)
 
 void __init vmi_init_cpu_ops(void)
 {
+	u64 address;
+
+	has_breakpoints = vmi.cpu_get_dr(0, &address) != -VMI_ENOSYS;
 	/* Primitive calls keep at least the registers that a function must keep. */
 	vmi_use(&pv_ops.cpu.cpuid, VMI_CALL_CPU_CPUID, vmi_cpuid);
 	vmi_use(&pv_ops.cpu.get_debugreg, VMI_CALL_CPU_GET_DR, vmi_get_debugreg);

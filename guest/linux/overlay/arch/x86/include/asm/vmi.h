@@ -74,10 +74,18 @@ void vmi_exec_fill(unsigned long ip);
 /* Makes paravirt_steal_clock() say what was stolen from this CPU until now. */
 void vmi_sample_stolen(void);
 
+/* Whether the CPU has debug registers. Without them, no breakpoint would ever be hit. */
+bool vmi_has_breakpoints(void);
+
 /* Whether a grace period of RCU is to interrupt the CPUs, and not to wait for their ticks. */
 bool vmi_expedite_grace_period(void);
 
 #else
+
+static inline bool vmi_has_breakpoints(void)
+{
+	return true;
+}
 
 static inline bool vmi_expedite_grace_period(void)
 {

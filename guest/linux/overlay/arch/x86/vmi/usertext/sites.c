@@ -104,7 +104,8 @@ void __syscall_sites_map(struct vm_area_struct *vma)
 	/* Learning is useless where no cpuid instruction could be replaced. */
 	if (current->in_execve && vmi_sites_allowed() && !text_refused())
 		cpuid_count_exec(vma);
-	text_map(vma);
+	if (!text_is_read(vma->vm_mm))
+		text_map(vma);
 }
 
 void __syscall_sites_put_back_range(struct mm_struct *mm, unsigned long start, unsigned long end)

@@ -64,6 +64,34 @@ static bool covers(const struct vm_area_struct *vma, const struct text *text)
 	return start <= text->start && start + (vma->vm_end - vma->vm_start) >= text->end;
 }
 
+/* So many mappings of a process are looked at for one with code of its own: some 20 us. */
+#define MAPPINGS_SEEN 1024
+
+/*
+ * A program that writes code may do so from what it reads of another program's or library's text:
+ * valgrind translates all that it runs. Jumps to stubs would mislead it, so such a process gets
+ * files as they are from then on. It has mapped memory for its code before it maps what it reads.
+ * The mmap lock is held.
+ */
+bool text_is_read(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	unsigned int seen = 0;
+	VMA_ITERATOR(iterator, mm, 0);
+
+	if (test_bit(MM_CONTEXT_WRITES_CODE, &mm->context.flags))
+		return true;
+	for_each_vma(iterator, vma) {
+		if ((vma->vm_flags & (VM_WRITE | VM_EXEC)) == (VM_WRITE | VM_EXEC)) {
+			set_bit(MM_CONTEXT_WRITES_CODE, &mm->context.flags);
+			return true;
+		}
+		if (++seen == MAPPINGS_SEEN)
+			break;
+	}
+	return false;
+}
+
 void text_map(struct vm_area_struct *vma)
 {
 	struct inode *inode = file_inode(vma->vm_file), *shadow;

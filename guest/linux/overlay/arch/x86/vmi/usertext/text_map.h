@@ -12,6 +12,9 @@ struct pt_regs;
 /* Whether a mapping shows a text and not the file itself. */
 bool text_is(const struct vm_area_struct *vma);
 
+/* Whether a process may read text in order to write code of its own. The mmap lock is held. */
+bool text_is_read(struct mm_struct *mm);
+
 /* Makes a new mapping of a file, which nothing can find yet, one of the file's text if possible. */
 void text_map(struct vm_area_struct *vma);
 
