@@ -123,6 +123,29 @@ fn a_passt_lives_as_long_as_its_client_and_vbusd() {
     assert_eq!(vbusd.done(&["show", "net", "by"]), "stack\n");
 }
 
+/// One that stays when its link ends is ended all the same.
+#[test]
+fn a_passt_that_does_not_end_by_itself_is_ended() {
+    let tool = program::tool("like_passt");
+    let stays = format!("#!/bin/sh\n{}\nwhile :; do :; done\n", tool.display());
+    let (mut vbusd, _folder) = vbusd_with(Some(&stays));
+    vbusd.done(&CREATE);
+    vbusd.done(&["link", "lan", "net"]);
+    let count = |vbusd: &Vbusd| passts(vbusd.child.id()).len();
+    until("the one that was tried stays", || count(&vbusd) == 0);
+    let client = guest(&vbusd, "echo up; sleep 100");
+    assert_eq!(count(&vbusd), 1);
+    drop(client);
+    until("it outlives its client", || count(&vbusd) == 0);
+    let _client = guest(&vbusd, "echo up; sleep 100");
+    let last = passts(vbusd.child.id());
+    assert_eq!(last.len(), 1);
+    vbusd.kill();
+    until("it outlives vbusd", || {
+        !last.iter().any(|&pid| is_passt(pid))
+    });
+}
+
 fn end(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
