@@ -6,6 +6,10 @@
 //! creates a process that only waits, and [`Prepared::go`] turns that process into passt. In
 //! between, the caller can confine itself so that it can no longer start programs.
 
+mod starter;
+
+pub use starter::{Hold, Starter};
+
 use crate::user::Config;
 use crate::{Error, Link, Protocol, Publish, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -202,11 +206,7 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
     )
     .map_err(|e| Error::host("cannot make a pair of sockets")(e.into()))?;
     let (go, wait) = UnixStream::pair().map_err(Error::host("cannot make a pair of sockets"))?;
-    let (said, says) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::host("cannot make a pipe")(e.into()))?;
-    for end in [&said, &says] {
-        rustix::io::ioctl_fionbio(end, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
-    }
+    let (said, says) = messages()?;
     let mut command = Command::new("/bin/sh");
     command
         .args(["-c", LAUNCHER, "passt"])
@@ -228,10 +228,7 @@ pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
         .spawn()
         .map_err(|error| Error::Passt(format!("cannot run /bin/sh: {error}")))?;
     let process = Process::new(child)?;
-    let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
-    // Do not depend on how passt treats packets for addresses that mean the host.
-    link.outside_only = true;
-    link.no_link_local = !config.link_local;
+    let link = stream(ours, config)?;
     Ok(Prepared {
         process,
         said,
@@ -256,29 +253,54 @@ impl Prepared {
             return Err(process.gone(&said));
         }
         drop(go);
-        let deadline = Instant::now() + PATIENCE;
-        let mut asked = link
-            .send(&question(mac, &config))
-            .and_then(|_| link.flush());
-        loop {
-            match asked.and_then(|()| link.receive()) {
-                // passt has answered: it runs and knows the address of the guest.
-                Ok(Received::Frame(_)) => return Ok((link, process)),
-                Ok(Received::Empty) => {}
-                Ok(Received::Gone) | Err(_) => return Err(process.gone(&said)),
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::Passt(format!(
-                    "no answer after {} s",
-                    PATIENCE.as_secs()
-                )));
-            }
-            let timeout = Timespec::try_from(left).ok();
-            // The loop checks all conditions again, whatever ended the wait.
-            let _ = poll(&mut [PollFd::new(&link, PollFlags::IN)], timeout.as_ref());
-            asked = Ok(());
+        match answered(&mut link, &config, mac)? {
+            true => Ok((link, process)),
+            false => Err(process.gone(&said)),
         }
+    }
+}
+
+/// A pipe for the program's messages. Neither end blocks.
+fn messages() -> Result<(OwnedFd, OwnedFd), Error> {
+    let (said, says) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|e| Error::host("cannot make a pipe")(e.into()))?;
+    for end in [&said, &says] {
+        rustix::io::ioctl_fionbio(end, true).map_err(|e| Error::host(crate::BLOCKING)(e.into()))?;
+    }
+    Ok((said, says))
+}
+
+/// The link to a passt with this configuration.
+fn stream(ours: OwnedFd, config: &Config) -> Result<Link, Error> {
+    let mut link = Link::stream(ours, config.mtu).map_err(Error::host(crate::BLOCKING))?;
+    // Do not depend on how passt treats packets for addresses that mean the host.
+    link.outside_only = true;
+    link.no_link_local = !config.link_local;
+    Ok(link)
+}
+
+/// Waits until passt answers: it runs then, and knows the address of the guest, whose card has the
+/// address `mac`. False: it has ended.
+fn answered(link: &mut Link, config: &Config, mac: [u8; 6]) -> Result<bool, Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut asked = link.send(&question(mac, config)).and_then(|_| link.flush());
+    loop {
+        match asked.and_then(|()| link.receive()) {
+            Ok(Received::Frame(_)) => return Ok(true),
+            Ok(Received::Empty) => {}
+            Ok(Received::Gone) | Err(_) => return Ok(false),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Error::Passt(format!(
+                "no answer after {} s",
+                PATIENCE.as_secs()
+            )));
+        }
+        let timeout = Timespec::try_from(left).ok();
+        // The loop checks all conditions again, whatever ended the wait.
+        let _ = poll(&mut [PollFd::new(&*link, PollFlags::IN)], timeout.as_ref());
+        asked = Ok(());
     }
 }
 
@@ -290,21 +312,29 @@ impl Process {
             .child
             .wait()
             .map_or(String::new(), |s| format!(" ({s})"));
-        let mut bytes = vec![0; SAID];
-        let length = rustix::io::read(said, &mut bytes).unwrap_or(0);
-        bytes.truncate(length);
-        let text = String::from_utf8_lossy(&bytes);
-        if text.contains(OLD) {
-            return Error::Passt(TOO_OLD.to_string());
-        }
-        // The prefix that passt puts before each line when there is no syslog.
-        let last = text
-            .lines()
-            .map(str::trim)
-            .rfind(|l| !l.is_empty() && !l.contains("syslog"));
-        let last = last.unwrap_or("it said nothing");
-        Error::Passt(format!("it ended at once{status}: {last}"))
+        why(said, &status)
     }
+}
+
+/// Why passt ended, by its own messages or those of its starter.
+fn why(said: &OwnedFd, status: &str) -> Error {
+    let mut bytes = vec![0; SAID];
+    let length = rustix::io::read(said, &mut bytes).unwrap_or(0);
+    bytes.truncate(length);
+    let text = String::from_utf8_lossy(&bytes);
+    if text.contains(OLD) {
+        return Error::Passt(TOO_OLD.to_string());
+    }
+    if let Some(own) = text.strip_prefix(starter::OWN) {
+        return Error::Passt(own.to_string());
+    }
+    // The prefix that passt puts before each line when there is no syslog.
+    let last = text
+        .lines()
+        .map(str::trim)
+        .rfind(|l| !l.is_empty() && !l.contains("syslog"));
+    let last = last.unwrap_or("it said nothing");
+    Error::Passt(format!("it ended at once{status}: {last}"))
 }
 
 /// Prepares passt and starts it at once.

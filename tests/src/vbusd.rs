@@ -9,7 +9,7 @@ use crate::{linux, vm};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ pub struct Vbusd {
     pub child: Child,
     /// The folder for `XDG_STATE_HOME`.
     pub state: TempDir,
+    /// Where it finds programs, if not where the test does.
+    path: Option<PathBuf>,
     /// Programs that an ordinary user may run, if it is that user's.
     ordinary: Option<Programs>,
 }
@@ -32,7 +34,13 @@ impl Vbusd {
     /// With these buses, and a switch of its own on each: `lan-switch` on `lan`.
     #[must_use]
     pub fn start(buses: &[&str]) -> Self {
-        Self::with(None, buses)
+        Self::with(None, None, buses)
+    }
+
+    /// The same, which finds programs in this folder alone.
+    #[must_use]
+    pub fn start_with_path(path: &Path, buses: &[&str]) -> Self {
+        Self::with(None, Some(path.to_path_buf()), buses)
     }
 
     /// The same of an ordinary user, who has these other programs of the tests, too. Only root can
@@ -42,17 +50,18 @@ impl Vbusd {
         let programs = Programs::new(programs);
         let kernel = vm::kernel().unwrap_or_else(linux::kernel);
         fs::copy(kernel, programs.path("vmlinux")).unwrap();
-        Self::with(Some(programs), buses)
+        Self::with(Some(programs), None, buses)
     }
 
-    fn with(ordinary: Option<Programs>, buses: &[&str]) -> Self {
+    fn with(ordinary: Option<Programs>, path: Option<PathBuf>, buses: &[&str]) -> Self {
         let state = tempfile::tempdir().unwrap();
         if ordinary.is_some() {
             chown(state.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let daemon = Vbusd {
-            child: spawn(&state, ordinary.as_ref()),
+            child: spawn(&state, ordinary.as_ref(), path.as_deref()),
             state,
+            path,
             ordinary,
         };
         for bus in buses {
@@ -157,7 +166,7 @@ impl Vbusd {
 
     /// Another one with the same state.
     pub fn again(&mut self) {
-        self.child = spawn(&self.state, self.ordinary.as_ref());
+        self.child = spawn(&self.state, self.ordinary.as_ref(), self.path.as_deref());
     }
 }
 
@@ -245,9 +254,12 @@ fn administer(state: &TempDir, ordinary: Option<&Programs>, words: &[&str]) -> R
     program::finish(command.arg("--socket").arg(socket))
 }
 
-fn spawn(state: &TempDir, ordinary: Option<&Programs>) -> Child {
+fn spawn(state: &TempDir, ordinary: Option<&Programs>, path: Option<&Path>) -> Child {
     let mut command = paravane(state, ordinary);
     command.args(["vbus", "daemon", "--folder"]);
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
     let child = command.arg(folder(state)).spawn().unwrap();
     let begun = Instant::now();
     while administer(state, ordinary, &["ls"]).code != 0 {

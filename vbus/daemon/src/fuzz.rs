@@ -7,6 +7,7 @@ mod disks;
 use crate::card::Cards;
 use crate::disk::{DiskClass, Pool};
 use paravane_fuzz::{Input, fuzz};
+use paravane_net::passt::Starter;
 use paravane_vbus::{Attribute, Name, Vbus};
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +106,10 @@ fn play(vbus: &mut Vbus, bytes: &[u8]) {
 #[test]
 fn vbusd_attributes() {
     let restores = Arc::new(AtomicBool::new(true));
-    let (cards, pool) = (Cards::start(10_000).unwrap(), Pool::start().unwrap());
+    let (cards, pool) = (
+        Cards::start(10_000, Starter::on_thread().unwrap()).unwrap(),
+        Pool::start().unwrap(),
+    );
     fuzz("vbusd_attributes", || {
         let disk = DiskClass::new(Path::new("/nonexistent"), &pool, &restores);
         let mut classes: Vec<_> = cards.classes(&restores).into();

@@ -4,12 +4,12 @@
 //! It owns the buses and devices of crate `paravane-vbus`, and is the connector of host processes:
 //! it learns from the kernel who a client is, maps the client's memory, and carries notifications.
 //! It has ordinary rights. One thread serves everything, but for this: a second one closes files
-//! that clients should not have sent, a third reads and writes the files of disks, and two more
+//! that clients should not have sent, a third reads and writes the files of disks, and four more
 //! have the cards that lead out of a bus, to taps and to the user-mode network. All confine
 //! themselves before the first connection is taken (`monitor/policies/monitor.json`, threads
 //! `vbusd` and `vbusd-...`). It may be killed at any moment: what it has
 //! acknowledged is in its state file, its disks or in the clients' memory, and another one
-//! continues.
+//! continues. A process beside it, which it makes first, starts passt when a device asks for it.
 
 #![deny(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod store;
 
 use anyhow::{Context, bail};
 use paravane_confine::{Files, pass_files};
+use paravane_net::passt::Starter;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -68,6 +69,8 @@ pub struct Options {
 /// vbusd cannot do without.
 pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     ignore_file_limits();
+    // Before there are threads, and anything that it should not have.
+    let starter = Starter::fork()?;
     let folder = &options.folder;
     let context = || format!("cannot make the folder {}", folder.display());
     let mut maker = fs::DirBuilder::new();
@@ -77,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     let store = Store::open(folder)?;
     let files = raise_files()?;
     let pool = disk::Pool::start()?;
-    let cards = card::Cards::start(files)?;
+    let cards = card::Cards::start(files, starter)?;
     let vbus = store.load(&pool, &cards)?;
     let path = match &options.socket {
         Some(path) => path.clone(),

@@ -295,11 +295,7 @@ impl Server {
         }
         if let (Some(trial), true) = (self.cards.trials().wanted(), is_tried(&request)) {
             let (crew, attempt) = (trial.crew, trial.attempt);
-            let order = crew.prepared(
-                |_| attempt(),
-                |worker, done| worker.note(done.map(|()| Vec::new())),
-            );
-            if let Err(error) = order {
+            if let Err(error) = crew.attempt(attempt) {
                 return self.reply(number, Err(error));
             }
             let tried = tried.into_iter().chain([trial.value]).collect();

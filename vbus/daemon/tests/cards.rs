@@ -283,6 +283,14 @@ fn their_threads_are_confined() {
         found
     };
     // It listens before the first thread is confined.
-    let all = ["closer", "disks", "networks", "tap-keeper", "taps", "vbusd"];
+    let all = [
+        "closer",
+        "disks",
+        "net-keeper",
+        "networks",
+        "tap-keeper",
+        "taps",
+        "vbusd",
+    ];
     soon("a thread is not confined", || confined() == all);
 }

@@ -51,6 +51,32 @@ fn a_socket_s_protocol_and_options_decide() {
         ("vbusd-tap-keeper", libc::SYS_socket, [2, 1, 0], Fate::Died),
         ("vbusd-tap-keeper", libc::SYS_socket, [1, 2, 0], Fate::Made),
         ("vbusd-taps", libc::SYS_socket, [1, 2, 0], Fate::Died),
+        // passt is started by another process: local sockets and pipes are all that it takes.
+        (
+            "vbusd-network-keeper",
+            libc::SYS_socketpair,
+            [1, 0x80001, 0],
+            Fate::Made,
+        ),
+        (
+            "vbusd-network-keeper",
+            libc::SYS_socketpair,
+            [2, 1, 0],
+            Fate::Died,
+        ),
+        (
+            "vbusd-network-keeper",
+            libc::SYS_socket,
+            [2, 1, 0],
+            Fate::Died,
+        ),
+        ("vbusd-network-keeper", libc::SYS_execve, [0; 3], Fate::Died),
+        (
+            "vbusd-networks",
+            libc::SYS_socketpair,
+            [1, 1, 0],
+            Fate::Died,
+        ),
         // IFF_PERSIST and the owner of a tap stay as they are. The thread that moves frames opens
         // no tap.
         (

@@ -2,6 +2,7 @@
 //! The threads of cards, as vbusd's first thread sees them.
 
 use super::keeper::Keeper;
+use super::kinds::Try;
 use super::news::News;
 use super::orders::Orders;
 use super::worker::{ORDERS, Worker};
@@ -123,6 +124,20 @@ impl Crew {
         };
         self.pass(first, then);
         Ok(())
+    }
+
+    /// Tries something, and notes what became of it.
+    ///
+    /// # Errors
+    /// Too much is to be done already.
+    pub fn attempt(&self, what: Try) -> Result<(), Error> {
+        let note = |worker: &mut Worker, done: Result<(), Error>| {
+            worker.note(done.map(|()| Vec::new()));
+        };
+        match what {
+            Try::Kept(attempt) => self.prepared(|_| attempt(), note),
+            Try::Cards(attempt) => self.order(move |worker| note(worker, attempt())),
+        }
     }
 
     /// Has something taken from the thread, and then something done that may take long where the

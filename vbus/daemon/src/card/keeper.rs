@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that opens, configures and closes taps.
+//! The threads that do for the threads of cards what may take long.
 //!
+//! One opens, configures and closes taps.
 //! Each of these host calls takes the lock of all the host's networks (RTNL), which other programs
 //! may hold for seconds. The thread that moves frames makes none of them, so its cards go on.
 //!
 //! All orders for the cards of taps pass this thread, which keeps their order: a client's calls
 //! come after its card was made, and a tap is opened after the end of the client that had it. This
 //! thread waits for the cards' thread, and never the other way round.
+//!
+//! The other one has passt started for cards on networks, and waits for its first answer. It keeps
+//! the order of orders in the same way: a passt ends before the next one of its device is started.
 
 use crate::confined;
 use paravane_confine::Files;
@@ -28,13 +32,25 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread, which confines itself.
+    /// Starts the thread of taps, which confines itself.
     ///
     /// # Errors
     /// The host has no thread for it, or refuses the policy.
-    pub fn start() -> anyhow::Result<Self> {
+    pub fn of_taps() -> anyhow::Result<Self> {
+        Keeper::start("tap-keeper", "vbusd-tap-keeper", Files::taps())
+    }
+
+    /// The same of networks.
+    ///
+    /// # Errors
+    /// As those of [`of_taps`](Keeper::of_taps).
+    pub fn of_networks() -> anyhow::Result<Self> {
+        Keeper::start("net-keeper", "vbusd-network-keeper", Files::none())
+    }
+
+    fn start(name: &str, policy: &'static str, files: Files) -> anyhow::Result<Self> {
         let (jobs, queue) = channel::<Job>();
-        confined::start("tap-keeper", "vbusd-tap-keeper", Files::taps(), move || {
+        confined::start(name, policy, files, move || {
             while let Ok(job) = queue.recv() {
                 job();
             }
@@ -107,7 +123,7 @@ mod tests {
     /// A tap is closed with its card, also if its offloads are still to be set.
     #[test]
     fn a_job_keeps_no_tap_open() {
-        let keeper = Keeper::start().unwrap();
+        let keeper = Keeper::of_taps().unwrap();
         let (go, wait) = mpsc::channel::<()>();
         keeper.give(move || {
             // Ends when the sender is gone.

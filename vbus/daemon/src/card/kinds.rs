@@ -14,6 +14,7 @@ pub fn on_link(mut card: Wire, waker: &Waker) -> Made {
     Made {
         presence: Some(card.presence()),
         card: Box::new(card),
+        passt: None,
     }
 }
 
@@ -23,6 +24,7 @@ pub fn on_stack(mut card: Stack, waker: &Waker) -> Made {
     Made {
         presence: None,
         card: Box::new(card),
+        passt: None,
     }
 }
 
@@ -58,7 +60,15 @@ pub trait Kind: Send {
 }
 
 /// Something that may fail.
-pub type Try = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+pub type Attempt = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// What is tried, and where.
+pub enum Try {
+    /// On the keeper's thread, where what may take long is done.
+    Kept(Attempt),
+    /// On the thread of the cards.
+    Cards(Attempt),
+}
 
 /// An error of the network, for clients: a tap that is missing or in use may come back, and a port
 /// that is in use may become free.
@@ -102,9 +112,9 @@ impl Kind for Tap {
             return Ok(None);
         }
         let value = value.to_string();
-        Ok(Some(Box::new(move || {
+        Ok(Some(Try::Kept(Box::new(move || {
             tap::open(&value).map(drop).map_err(|e| error(&e))
-        })))
+        }))))
     }
 
     fn figures(&self, counts: &Counts) -> Vec<Attribute> {

@@ -4,8 +4,8 @@
 //! A card is on a thread of its class, which has a policy of its own: it has the rings of its
 //! client, moves frames between these and the host, and gets the client's notifications. What is on
 //! the bus is a [`Proxy`](proxy::Proxy), which orders what the client requests from that thread.
-//! The first thread never waits for that: answers do (`crate::later`). Taps have one thread more,
-//! which makes the host calls that may take long ([`keeper`]).
+//! The first thread never waits for that: answers do (`crate::later`). Each class has one thread
+//! more, which does what may take long ([`keeper`]).
 
 mod crew;
 #[cfg(test)]
@@ -29,6 +29,7 @@ use keeper::Keeper;
 use kinds::Tap;
 use news::News;
 use paravane_net::Changes;
+use paravane_net::passt::Starter;
 use paravane_net::user as network;
 use paravane_vbus::{Class, Name};
 use proxy::{CardClass, Site};
@@ -62,25 +63,35 @@ pub struct Cards {
     elsewhere: Elsewhere,
     trials: Trials,
     resolver: Option<std::net::SocketAddr>,
+    starter: Starter,
     files: usize,
 }
 
 impl Cards {
-    /// Starts the threads, which confine themselves, for a vbusd with so many descriptors.
+    /// Starts the threads, which confine themselves, for a vbusd with so many descriptors, and a
+    /// process that starts passt.
     ///
     /// # Errors
     /// The host has no threads for it, or refuses their policies.
-    pub fn start(files: usize) -> anyhow::Result<Self> {
+    pub fn start(files: usize, starter: Starter) -> anyhow::Result<Self> {
         let news = News::new()?;
         let taps = (files / PART_OF_TAPS / FILES_OF_TAP).min(TAPS);
         let networks = (files / PART_OF_NETWORKS / FILES_OF_NETWORK).min(NETWORKS);
-        let keeper = Some(Keeper::start()?);
+        let keeper = Some(Keeper::of_taps()?);
+        let network_keeper = Some(Keeper::of_networks()?);
         // Without it a card learns of the state of its tap with the next frame.
         let changes = Changes::open();
         let changes = changes.inspect_err(|error| warn!("taps: {error}")).ok();
         Ok(Cards {
             taps: Crew::start("taps", "vbusd-taps", (keeper, changes), &news, taps)?,
-            networks: Crew::start("networks", "vbusd-networks", (None, None), &news, networks)?,
+            networks: Crew::start(
+                "networks",
+                "vbusd-networks",
+                (network_keeper, None),
+                &news,
+                networks,
+            )?,
+            starter,
             news,
             elsewhere: Elsewhere::default(),
             trials: Trials::default(),
@@ -97,7 +108,7 @@ impl Cards {
     /// The classes. While they `restore` what was configured, no tap is tried.
     pub fn classes(&self, restores: &Arc<AtomicBool>) -> [Box<dyn Class>; 2] {
         let site = |crew| self.site(crew, restores);
-        let resolver = self.resolver;
+        let (resolver, starter) = (self.resolver, self.starter.clone());
         [
             Box::new(CardClass {
                 name: TAP,
@@ -107,7 +118,7 @@ impl Cards {
             Box::new(CardClass {
                 name: USER,
                 site: site(&self.networks),
-                kind: Box::new(move || Box::new(User::new(resolver))),
+                kind: Box::new(move || Box::new(User::new(resolver, starter.clone()))),
             }),
         ]
     }

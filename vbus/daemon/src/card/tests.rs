@@ -3,6 +3,7 @@
 
 use super::worker::{Made, Make, Worker};
 use super::*;
+use paravane_net::passt::Starter;
 use paravane_vbus::{
     Attribute, ConnectionId, Credentials, Device, Endpoint, Error, Kind as ErrorKind, MemberId,
     QueueKind, Round, Vbus, Work,
@@ -66,7 +67,7 @@ fn no_call_waits_for_a_thread_that_stands() {
     let (tell, told) = channel();
     // If one waited, the test would not end by itself.
     std::thread::spawn(move || {
-        let cards = Cards::start(10_000).unwrap();
+        let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
         let (mut vbus, member) = bus(&cards, "venet-user");
         let go = stand(&cards.networks);
         let id = vbus.open(member, 1, 1).unwrap();
@@ -99,7 +100,7 @@ fn no_call_waits_for_a_thread_that_stands() {
 /// A thread that stands has no more cards that are to end than it may have at all.
 #[test]
 fn cards_that_still_end_are_bounded() {
-    let cards = Cards::start(10_000).unwrap();
+    let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
     let (mut vbus, member) = bus(&cards, "venet-user");
     let go = stand(&cards.networks);
     let most = cards.networks.most();
@@ -123,7 +124,7 @@ fn cards_that_still_end_are_bounded() {
 /// The first thread does not try itself, and does not wait for the one that does.
 #[test]
 fn a_tap_counts_once_it_was_tried() {
-    let cards = Cards::start(10_000).unwrap();
+    let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
     let (mut vbus, _) = bus(&cards, "venet-tap");
     let mut set = |tried: &[&str]| {
         let tried = tried.iter().map(ToString::to_string).collect();
@@ -133,12 +134,8 @@ fn a_tap_counts_once_it_was_tried() {
     assert!(set(&[]).is_err());
     let trial = cards.trials().wanted().unwrap();
     assert_eq!(trial.value, "no such tap");
-    let (crew, attempt) = (trial.crew, trial.attempt);
-    crew.prepared(
-        |_| attempt(),
-        |worker, done| worker.note(done.map(|()| Vec::new())),
-    )
-    .unwrap();
+    let crew = trial.crew;
+    crew.attempt(trial.attempt).unwrap();
     crew.must(|worker| worker.answer(ANSWER));
     assert!(outcome(&cards).unwrap().is_err());
     assert!(set(&["another"]).is_err() && cards.trials().wanted().is_some());
@@ -150,7 +147,7 @@ fn a_tap_counts_once_it_was_tried() {
 /// overtake what they depend on.
 #[test]
 fn a_tap_is_opened_after_the_last_one_was_closed() {
-    let cards = Cards::start(10_000).unwrap();
+    let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
     let (tell, told) = channel();
     let say = |what: &'static str| {
         let tell = tell.clone();
@@ -219,7 +216,7 @@ impl Device for Woken {
 /// While the host opens or closes a tap, or sets its offloads, the cards of others go on.
 #[test]
 fn frames_pass_while_a_tap_is_opened() {
-    let cards = Cards::start(10_000).unwrap();
+    let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
     let (file, other) = rustix::pipe::pipe().unwrap();
     let (tell, told) = channel();
     let make: Make = Box::new(move |waker| {
@@ -228,6 +225,7 @@ fn frames_pass_while_a_tap_is_opened() {
         Ok(Made {
             card,
             presence: None,
+            passt: None,
         })
     });
     let (tell, made) = channel();

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The user-mode network as what a card leads to.
+//! The user-mode network as what a card leads to: the stack of this process, or a passt.
 
-use super::kinds::{Kind, Mac, Try, error, on_stack};
-use super::worker::Open;
+use super::kinds::{Kind, Mac, Try, error, on_link, on_stack};
+use super::worker::{Made, Open};
+use paravane_net::passt::{Hold, Starter};
 use paravane_net::user::{Config, Network};
 use paravane_net::{Publish, publish};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
-use paravane_vbus_cards::{Counts, Stack};
+use paravane_vbus_cards::presence::Presence;
+use paravane_vbus_cards::{Counts, Stack, Wire};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The user-mode network, of which each client has one for itself.
 #[derive(Clone, Debug)]
 pub struct User {
     resolver: Option<SocketAddr>,
+    starter: Starter,
+    by: By,
+    /// How many passt processes have ended by themselves while they had a client.
+    ended: Arc<AtomicU64>,
     loopback: bool,
     link_local: bool,
     mtu: u16,
@@ -22,10 +29,59 @@ pub struct User {
     publish: (String, Vec<Publish>),
 }
 
+/// What the network of a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Stack,
+    Passt,
+}
+
+impl By {
+    const NAME: &str = "by";
+
+    fn word(self) -> &'static str {
+        match self {
+            By::Stack => "stack",
+            By::Passt => "passt",
+        }
+    }
+
+    fn read(value: &str) -> Result<Self, Error> {
+        match value {
+            "stack" => Ok(By::Stack),
+            "passt" => Ok(By::Passt),
+            _ => {
+                let name = By::NAME;
+                let text = format!("{value:.40?} is no value of {name}: stack and passt are");
+                Err(Error::new(ErrorKind::Invalid, text))
+            }
+        }
+    }
+}
+
+/// A client's passt, which ends with this value.
+pub struct Passt {
+    _hold: Hold,
+    presence: Option<Arc<Presence>>,
+    ended: Arc<AtomicU64>,
+}
+
+impl Drop for Passt {
+    fn drop(&mut self) {
+        let gone = |presence: &Arc<Presence>| presence.number() == 0;
+        if self.presence.as_ref().is_some_and(gone) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+const ENDED: &str = "passt-ended";
 const LOOPBACK: &str = "loopback";
 const LINK_LOCAL: &str = "link-local";
 const MTU_NAME: &str = "mtu";
 const PUBLISH: &str = "publish";
+/// The address with which a passt is tried: locally administered, and no client's.
+const TRIED: Mac = [2, 0, 0, 0, 0, 1];
 /// Most clients of a device.
 const CLIENTS: usize = 8;
 /// Most published ports, each of which takes a descriptor.
@@ -72,14 +128,28 @@ fn ports(value: &str) -> Result<Vec<Publish>, Error> {
 }
 
 impl User {
-    /// With the name server of the host.
-    pub fn new(resolver: Option<SocketAddr>) -> Self {
+    /// With the name server of the host, and what starts passt.
+    pub fn new(resolver: Option<SocketAddr>, starter: Starter) -> Self {
         User {
             resolver,
+            starter,
+            by: By::Stack,
+            ended: Arc::default(),
             loopback: false,
             link_local: false,
             mtu: MTU,
             publish: (String::new(), Vec::new()),
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            host_loopback: self.loopback,
+            link_local: self.link_local,
+            resolver: self.resolver,
+            mtu: self.mtu,
+            publish: self.publish.1.clone(),
+            ..Config::default()
         }
     }
 }
@@ -97,6 +167,7 @@ impl Kind for User {
     fn attributes(&self) -> Vec<Attribute> {
         let flag = |name, on| Attribute::setting(name, u8::from(on).to_string());
         vec![
+            Attribute::setting(By::NAME, self.by.word().to_string()),
             flag(LOOPBACK, self.loopback),
             flag(LINK_LOCAL, self.link_local),
             Attribute::setting(MTU_NAME, self.mtu.to_string()),
@@ -106,6 +177,7 @@ impl Kind for User {
 
     fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
         match name {
+            By::NAME => self.by = By::read(value)?,
             LOOPBACK => self.loopback = flag(name, value)?,
             LINK_LOCAL => self.link_local = flag(name, value)?,
             MTU_NAME => self.mtu = mtu(value)?,
@@ -113,32 +185,63 @@ impl Kind for User {
                 let ports = ports(value)?;
                 self.publish = (value.to_string(), ports.clone());
                 let listen = move || publish::settle(&ports).map(drop).map_err(|e| error(&e));
-                return Ok((!value.is_empty()).then(|| Box::new(listen) as Try));
+                return Ok((!value.is_empty()).then(|| Try::Cards(Box::new(listen))));
             }
             _ => return Err(paravane_vbus::no_attribute(name)),
         }
-        Ok(None)
+        // One that is missing or too old, or cannot do that, is known now. Ports are tried when
+        // they are set.
+        let try_passt = || {
+            let starter = self.starter.clone();
+            let config = Config {
+                publish: Vec::new(),
+                ..self.config()
+            };
+            Try::Kept(Box::new(move || {
+                let started = starter.start(&config, TRIED);
+                started.map(drop).map_err(|e| error(&e))
+            }))
+        };
+        let decides = name == By::NAME || (name == LOOPBACK && !self.loopback);
+        Ok((decides && self.by == By::Passt).then(try_passt))
     }
 
     fn figures(&self, counts: &Counts) -> Vec<Attribute> {
-        counts.looks().into()
+        let ended = self.ended.load(Ordering::Relaxed);
+        let ended = (self.by == By::Passt).then(|| Attribute::figure(ENDED, ended));
+        counts.looks().into_iter().chain(ended).collect()
     }
 
     fn open(&self, mac: Mac, counts: &Arc<Counts>) -> Result<Open, Error> {
-        let counts = Arc::clone(counts);
-        let config = Config {
-            host_loopback: self.loopback,
-            link_local: self.link_local,
-            resolver: self.resolver,
-            mtu: self.mtu,
-            publish: self.publish.1.clone(),
-            ..Config::default()
-        };
+        let (config, counts) = (self.config(), Arc::clone(counts));
+        if self.by == By::Stack {
+            return Ok(Box::new(move |_| {
+                // The thread of the cards opens the sockets.
+                Ok(Box::new(move |waker| {
+                    let network = Network::new(config).map_err(|e| error(&e))?;
+                    let mut card = Stack::new(network, mac);
+                    card.base.count(counts);
+                    Ok(on_stack(card, waker))
+                }))
+            }));
+        }
+        let (starter, ended) = (self.starter.clone(), Arc::clone(&self.ended));
         Ok(Box::new(move |_| {
-            let network = Network::new(config).map_err(|e| error(&e))?;
-            let mut card = Stack::new(network, mac);
+            let (link, hold) = starter.start(&config, mac).map_err(|e| error(&e))?;
+            let mut card = Wire::new(link, mac);
             card.base.count(counts);
-            Ok(Box::new(move |waker| Ok(on_stack(card, waker))))
+            Ok(Box::new(move |waker| {
+                let made = on_link(card, waker);
+                let passt = Passt {
+                    _hold: hold,
+                    presence: made.presence.clone(),
+                    ended,
+                };
+                Ok(Made {
+                    passt: Some(passt),
+                    ..made
+                })
+            }))
         }))
     }
 
@@ -150,6 +253,39 @@ impl Kind for User {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_leads_out_is_read_strictly() {
+        assert_eq!(By::read("stack"), Ok(By::Stack));
+        assert_eq!(By::read("passt"), Ok(By::Passt));
+        for bad in [
+            "",
+            "Passt",
+            "passt ",
+            "stack,passt",
+            "/usr/bin/passt",
+            "--fd",
+        ] {
+            assert_eq!(By::read(bad).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+    }
+
+    /// What decides whether passt can run is tried, and what it cannot do refused then.
+    #[test]
+    fn what_passt_cannot_do_is_refused_when_it_is_set() {
+        let starter = Starter::on_thread().unwrap();
+        let mut user = User::new(Some("127.0.0.53:53".parse().unwrap()), starter);
+        let attempt = user.set("by", "passt").unwrap();
+        let Some(Try::Kept(attempt)) = attempt else {
+            panic!("it is not tried where it may take long");
+        };
+        let refused = attempt().unwrap_err().to_string();
+        assert!(refused.contains("name server"), "{refused}");
+        assert!(user.set("loopback", "1").unwrap().is_none());
+        assert!(user.set("loopback", "0").unwrap().is_some());
+        assert!(user.set("by", "stack").unwrap().is_none());
+        assert!(user.set("loopback", "0").unwrap().is_none());
+    }
 
     /// The values that an administrator may write, as far as they are read.
     #[test]

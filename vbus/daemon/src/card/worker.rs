@@ -46,6 +46,9 @@ pub struct Made {
     pub card: Box<dyn Device>,
     /// Whether its network is still there.
     pub presence: Option<Arc<Presence>>,
+    /// The process of its network, which ends with it.
+    #[expect(dead_code, reason = "its end has the effect")]
+    pub passt: Option<super::user::Passt>,
 }
 
 /// Opens what a card leads to, on the keeper's thread if there is one.

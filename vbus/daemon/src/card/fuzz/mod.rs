@@ -24,6 +24,7 @@ use crate::serve::{self, Answer, Links};
 use client::Conn;
 use host::{End, Host};
 use paravane_fuzz::{Input, fuzz};
+use paravane_net::passt::Starter;
 use paravane_vbus::{Access, ConnectionId, Vbus, limits};
 use paravane_vbus_protocol::{Reply, Request};
 use rings::Shares;
@@ -92,6 +93,7 @@ fn without_threads(most: usize) -> (Cards, [Worker; 2]) {
         elsewhere: Elsewhere::default(),
         trials: Trials::default(),
         resolver: None,
+        starter: Starter::on_thread().unwrap(),
         files: 0,
     };
     (cards, workers)

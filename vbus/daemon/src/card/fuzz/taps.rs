@@ -90,7 +90,7 @@ impl Kind for Double {
     fn set(&mut self, name: &str, value: &str) -> Result<Option<Try>, Error> {
         let attempt = self.tap.set(name, value)?;
         let (host, value) = (self.host.clone(), value.to_string());
-        Ok(attempt.map(|_| Box::new(move || host.open(&value).map(drop)) as Try))
+        Ok(attempt.map(|_| Try::Kept(Box::new(move || host.open(&value).map(drop)))))
     }
 
     fn figures(&self, counts: &Counts) -> Vec<Attribute> {
@@ -225,11 +225,7 @@ impl<'a> World<'a> {
         if let Some(trial) = self.cards.trials().wanted() {
             assert!(set.is_err() && trial.value == value && attribute == "tap");
             assert_eq!(attributes(&self.vbus, &device), before);
-            let attempt = trial.attempt;
-            let note = |worker: &mut Worker, done: Result<(), Error>| {
-                worker.note(done.map(|()| Vec::new()));
-            };
-            trial.crew.prepared(|_| attempt(), note).unwrap();
+            trial.crew.attempt(trial.attempt).unwrap();
             let tried = self.outcome();
             assert_eq!(tried, is_free, "{value:?}");
             if tried {
