@@ -12,8 +12,10 @@
 mod cached;
 mod events;
 mod folder;
+mod holes;
 mod listed;
 mod listing;
+mod mappings;
 mod masked;
 mod mounts;
 mod names;
@@ -125,6 +127,8 @@ struct Request {
     server: Arc<Served>,
     queue: usize,
     chain: Chain,
+    /// The guest caches no contents.
+    direct: bool,
 }
 
 /// A request's queue and chain, and the bytes written to it.
@@ -173,6 +177,13 @@ impl Request {
             .server
             .handle_message(reader, Writer::VirtioFs(writer), None, None)
             .unwrap_or(0);
+        if self.direct && self.operation(memory) == place::INIT {
+            let offered = self.word(memory, 1, mappings::OFFERED);
+            VirtioFsWriter::new(memory, self.chain.clone())
+                .map_err(io::Error::other)
+                .and_then(|buffers| mappings::allow(buffers, written, offered))
+                .map_err(|_| Broken::Rule("a buffer for an answer that is too small"))?;
+        }
         if let Some(end) = listing::ended() {
             written = VirtioFsWriter::new(memory, self.chain.clone())
                 .map_err(io::Error::other)
@@ -368,6 +379,7 @@ impl Device for Fs {
                 server,
                 queue,
                 chain,
+                direct: self.root.sharing.cache == Cache::None,
             });
             let begun = Instant::now();
             self.root.look(begun);

@@ -15,8 +15,8 @@
 mod ops;
 mod whole;
 
-use super::Cache;
 use super::cached::{Parts, ReadAt};
+use super::holes::Mappable;
 use super::listing::{self, End};
 use super::open_files::OpenFiles;
 use super::opened;
@@ -24,6 +24,7 @@ use super::own::Noted;
 use super::place;
 use super::root::Root;
 use super::watch::Watch;
+use super::{Access, Cache};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64};
 use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, OpenOptions, ZeroCopyWriter,
@@ -95,6 +96,9 @@ pub struct Folder {
     flush: bool,
     watch: Option<Arc<Watch>>,
     open: Arc<OpenFiles>,
+    mappable: Mappable,
+    /// The guest may keep what its programs write.
+    delays: bool,
     /// The host's number of the folder's file system.
     device: u64,
     /// Set when the guest meets another one.
@@ -119,6 +123,8 @@ impl Folder {
             flush: !root.local,
             watch,
             open: Arc::new(OpenFiles::new()),
+            mappable: Mappable::default(),
+            delays: cache == Cache::Always && root.sharing.access != Access::ReadOnly,
             device: root.device()?,
             mixed: Arc::clone(&root.mixed),
             user: rustix::process::geteuid().as_raw(),

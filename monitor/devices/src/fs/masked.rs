@@ -19,6 +19,7 @@
 //! The thread has no CAP_FSETID (`monitor.json`: `fs`), so the host's kernel clears both bits of a
 //! file that is written to, also where root runs the monitor.
 
+use super::holes::Holes;
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions,
@@ -45,6 +46,8 @@ pub struct Masked<F> {
     suid: bool,
     /// The guest's root is this user, who may not become another one.
     one_user: bool,
+    /// Answers lseek.
+    holes: Option<Holes>,
 }
 
 impl<F: FileSystem> Masked<F> {
@@ -55,7 +58,14 @@ impl<F: FileSystem> Masked<F> {
             inner,
             suid,
             one_user,
+            holes: None,
         }
+    }
+
+    /// Has lseek answered by `holes`, not by the file system.
+    pub fn with_holes(mut self, holes: Option<Holes>) -> Self {
+        self.holes = holes;
+        self
     }
 
     fn mode(&self, mode: u32) -> u32 {
@@ -264,6 +274,20 @@ impl<F: FileSystem> FileSystem for Masked<F> {
             .readdirplus(ctx, inode, handle, size.min(LISTING), offset, add)
     }
 
+    fn lseek(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        handle: F::Handle,
+        offset: u64,
+        whence: u32,
+    ) -> io::Result<u64> {
+        match &self.holes {
+            Some(holes) => holes.seek(ctx, inode.into(), handle.into(), offset, whence),
+            None => self.inner.lseek(ctx, inode, handle, offset, whence),
+        }
+    }
+
     // Other operations are answered with ENOSYS.
     pass! {
         fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
@@ -324,9 +348,6 @@ impl<F: FileSystem> FileSystem for Masked<F> {
             &self, ctx: &Context, inode: F::Inode, flags: u32, handle: F::Handle
         ) -> io::Result<()>;
         fn access(&self, ctx: &Context, inode: F::Inode, mask: u32) -> io::Result<()>;
-        fn lseek(
-            &self, ctx: &Context, inode: F::Inode, handle: F::Handle, offset: u64, whence: u32
-        ) -> io::Result<u64>;
     }
 }
 

@@ -61,7 +61,7 @@ const MEASURED: u32 = 4096;
 // Operations (`enum fuse_opcode`).
 const FORGET: u32 = 2;
 const FSYNC: u32 = 20;
-const INIT: u32 = 26;
+pub const INIT: u32 = 26;
 const FSYNCDIR: u32 = 30;
 const INTERRUPT: u32 = 36;
 const DESTROY: u32 = 38;

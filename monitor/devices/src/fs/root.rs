@@ -2,6 +2,7 @@
 //! The shared folder itself: where it is on the host, and how it is served.
 
 use super::folder::Folder;
+use super::holes::Holes;
 use super::listed::Listed;
 use super::masked::Masked;
 use super::mounts::Mounts;
@@ -201,18 +202,20 @@ impl Root {
         if cache == Cache::Always {
             options.out_opts.remove(FsOptions::AUTO_INVAL_DATA);
         }
+        if cache == Cache::None {
+            // The answer has more flags, see `mappings`.
+            options.out_opts.insert(FsOptions::INIT_EXT);
+        }
         let vfs = Vfs::new(options);
         let watch = self.watch.clone();
         let folder = Folder::new(Arc::clone(&fs), cache, watch, self)?;
         let index = vfs
             .mount(Box::new(folder), "/")
             .map_err(|error| anyhow::anyhow!("{error}"))?;
+        let holes = Holes::new(&vfs);
+        let masked = Masked::new(vfs, self.sharing.access == Access::Suid, user != 0);
         Ok(Serving {
-            server: Arc::new(Server::new(Masked::new(
-                vfs,
-                self.sharing.access == Access::Suid,
-                user != 0,
-            ))),
+            server: Arc::new(Server::new(masked.with_holes(holes))),
             fs,
             index,
         })

@@ -2,6 +2,7 @@
 //! Requests that no Linux would send, under the thread's own policy: what they make of files on the
 //! host.
 
+mod holes;
 mod lists;
 mod lost;
 mod notices;

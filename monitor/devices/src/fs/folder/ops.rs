@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations of a shared folder ([`Folder`]).
 
-use super::super::{names, place};
+use super::super::{holes, names, place};
 use super::{Cache, Folder, PLAIN, Part, given};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::BackendFileSystem;
@@ -9,7 +9,6 @@ use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions,
     SetattrValid, ZeroCopyReader, ZeroCopyWriter,
 };
-use rustix::fs::SeekFrom;
 use std::any::Any;
 use std::ffi::CStr;
 use std::io;
@@ -67,6 +66,7 @@ impl FileSystem for Folder {
 
     fn destroy(&self) {
         self.open.clear();
+        self.mappable.clear();
         if let Some(watch) = &self.watch {
             watch.clear();
         }
@@ -155,6 +155,7 @@ impl FileSystem for Folder {
         let (handle, mut options, passthrough) = place::opening(flags, |flags| {
             self.inner.open(ctx, inode, flags, fuse_flags)
         })?;
+        self.mappable.opened(inode, handle, flags);
         if self.cache == Cache::Auto {
             // The attributes say how long the contents are valid.
             options |= OpenOptions::KEEP_CACHE;
@@ -173,6 +174,7 @@ impl FileSystem for Folder {
         let _own = self.own_name(parent, name);
         let made = self.make(ctx, parent, name, args);
         let made = made.and_then(|(entry, handle, mut options, passthrough)| {
+            self.mappable.opened(entry.inode, handle, args.flags);
             if self.cache == Cache::Auto {
                 options |= OpenOptions::KEEP_CACHE;
             }
@@ -260,7 +262,9 @@ impl FileSystem for Folder {
             return Ok(());
         }
         self.inner
-            .release(ctx, inode, flags, handle, flush, unlock, owner)
+            .release(ctx, inode, flags, handle, flush, unlock, owner)?;
+        self.mappable.closed(inode, handle);
+        Ok(())
     }
 
     fn lseek(
@@ -271,16 +275,18 @@ impl FileSystem for Folder {
         offset: u64,
         whence: u32,
     ) -> io::Result<u64> {
+        if self.delays {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
+        let wanted = holes::wanted(offset, whence)?;
+        if self.mappable.contains(inode) {
+            let (attr, _) = self.inner.getattr(ctx, inode, given(Some(handle)))?;
+            return holes::without(wanted, attr.st_size.unsigned_abs());
+        }
         if handle != 0 {
             return self.inner.lseek(ctx, inode, handle, offset, whence);
         }
-        // The guest does the others itself.
-        let to = match i32::try_from(whence) {
-            Ok(libc::SEEK_DATA) => SeekFrom::Data(offset),
-            Ok(libc::SEEK_HOLE) => SeekFrom::Hole(offset),
-            _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        };
-        Ok(rustix::fs::seek(&*self.file(inode)?, to)?)
+        Ok(rustix::fs::seek(&*self.file(inode)?, wanted)?)
     }
 
     fn fsyncdir(&self, ctx: &Context, inode: u64, data: bool, handle: u64) -> io::Result<()> {
