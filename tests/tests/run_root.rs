@@ -95,3 +95,26 @@ fn files_in_tmp_are_not_hidden() {
     );
     assert!(!folder.path().join("tmp/new").exists());
 }
+
+/// As after a boot with systemd. debugfs is the guest's to mount: a second mount would fail.
+#[test]
+fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
+    let run = vm::shell(
+        "grep -E '^(tracefs|securityfs|bpf|debugfs) ' /proc/mounts | cut -d ' ' -f 1-4
+        stat -c '%n %a' /sys/kernel/tracing /sys/fs/bpf
+        cat /sys/kernel/tracing/events/sched/sched_switch/id | grep -c '^[0-9]*$'
+        cat /sys/kernel/security/lsm | grep -c capability
+        mount -t debugfs none /sys/kernel/debug && ls -d /sys/kernel/debug/vmi",
+    );
+    let flags = "rw,nosuid,nodev,noexec,relatime";
+    let expected = format!(
+        "tracefs /sys/kernel/tracing tracefs {flags}\n\
+         securityfs /sys/kernel/security securityfs {flags}\n\
+         bpf /sys/fs/bpf bpf {flags},mode=700\n\
+         /sys/kernel/tracing 700\n/sys/fs/bpf 1700\n1\n1\n/sys/kernel/debug/vmi\n"
+    );
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.as_str()),
+        (0, expected.as_str(), "")
+    );
+}
