@@ -118,3 +118,40 @@ fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
         (0, expected.as_str(), "")
     );
 }
+
+/// Scripts begin with `modprobe` of what VMI-Linux has built in. A root with a folder for this
+/// kernel keeps it as it is.
+#[test]
+fn modprobe_of_a_driver_that_is_built_in_succeeds() {
+    if vm::kernel().is_some_and(|kernel| !kernel.with_file_name("modules.builtin").exists()) {
+        eprintln!("skipped: PARAVANE_TEST_KERNEL has no modules.builtin beside it");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    root(folder.path());
+    symlink("busybox", folder.path().join("bin/modprobe")).unwrap();
+    let script = "for name in overlay br_netfilter nosuch; do
+            modprobe $name 2>/dev/null; echo $name $?
+        done
+        cd /lib/modules/*-vmi && echo * && pwd";
+    let run = || {
+        let mut command = vm::command(["--rootfs"]);
+        command.arg(folder.path()).args(["--", "sh", "-c", script]);
+        program::finish(&mut command)
+    };
+    let first = run();
+    let (answers, own) = first.stdout.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(
+        answers,
+        "overlay 0\nbr_netfilter 0\nnosuch 1\nmodules.builtin modules.builtin.bin modules.dep",
+        "{first:?}"
+    );
+    // The folder of the host has not changed.
+    assert!(!folder.path().join("lib").exists());
+    let own = folder.path().join(own.trim_start_matches('/'));
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("modules.dep"), "").unwrap();
+    let second = run();
+    assert!(second.stdout.starts_with("overlay 1\n"), "{second:?}");
+    assert!(second.stdout.contains("\nmodules.dep\n/lib"), "{second:?}");
+}
