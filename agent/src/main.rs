@@ -13,7 +13,7 @@
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
 //! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
-//! `modules` uses none.
+//! `modules` uses `mounts`.
 
 mod command;
 mod connection;
@@ -101,7 +101,9 @@ fn begin() -> io::Result<()> {
     let own = std::env::args_os().next().unwrap_or_default();
     let mut own = File::open(own)?;
     modules::load();
+    let lists = modules::Lists::read();
     let line = root::change()?;
+    lists.provide();
     if let Some(wanted) = system::wanted(&line) {
         system::hand_over(wanted, &mut own)?;
     }

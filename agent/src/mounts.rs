@@ -5,7 +5,7 @@ use crate::path;
 use paravane_agent_protocol::Mount;
 use rustix::fs::{CWD, Mode, mkdirat, symlinkat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -23,6 +23,16 @@ const MOUNTS: [(&str, &str, &str); 9] = [
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
 
+/// The kernel's own files for programs that trace, use BPF or read the state of security modules:
+/// type, mount point, options, as systemd mounts them. The mount points exist in /sys if the kernel
+/// has the file systems. debugfs is not among them: many scripts mount it themselves, and the
+/// kernel refuses a second mount there.
+const VIEWS: [(&str, &str, &CStr); 3] = [
+    ("tracefs", "/sys/kernel/tracing", c""),
+    ("securityfs", "/sys/kernel/security", c""),
+    ("bpf", "/sys/fs/bpf", c"mode=700"),
+];
+
 /// Links in /dev: target and path.
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
@@ -31,7 +41,7 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts all of [`MOUNTS`] and creates the links in /dev.
+/// Mounts all of [`MOUNTS`] and [`VIEWS`], and creates the links in /dev.
 pub fn mount_all() -> io::Result<()> {
     for (_, place, _) in MOUNTS {
         // Programs of an image with files in /tmp expect to find them.
@@ -39,11 +49,27 @@ pub fn mount_all() -> io::Result<()> {
             mount_memory(place)?;
         }
     }
+    mount_views();
     for (target, link) in LINKS {
         // Fails if the link exists. The few programs that need one report its absence.
         let _ = symlinkat(target, CWD, link);
     }
     Ok(())
+}
+
+/// Mounts those of [`VIEWS`] that the kernel has. Few programs need one, so that a failure is no
+/// reason to end the machine.
+fn mount_views() {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    for (kind, place, options) in VIEWS {
+        if !Path::new(place).is_dir() {
+            continue;
+        }
+        match mount(kind, place, kind, flags, options) {
+            Ok(()) | Err(rustix::io::Errno::NODEV | rustix::io::Errno::BUSY) => {}
+            Err(error) => eprintln!("paravane-agent: cannot mount {place}: {error}"),
+        }
+    }
 }
 
 /// Whether a directory is empty or does not exist.
@@ -125,8 +151,10 @@ pub fn unmount_all() {
         else {
             continue;
         };
+        let in_memory = MOUNTS.iter().any(|(memory, ..)| *memory == kind)
+            || VIEWS.iter().any(|(view, ..)| *view == kind);
         // File systems in memory have nothing to write back.
-        if place != "/" && !MOUNTS.iter().any(|(memory, ..)| *memory == kind) {
+        if place != "/" && !in_memory {
             // Fails for busy ones, which are synchronized at least.
             let _ = unmount(place, UnmountFlags::empty());
         }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The files of a kernel that come from compilation.
-const FILES: [&str; 3] = ["vmlinux", "bzImage", "config"];
+const FILES: [&str; 4] = ["vmlinux", "bzImage", "config", "modules.builtin"];
 /// The words in place of user, host and date.
 const BANNER: &str = " (build@paravane) ";
 const DAY: &str = "#1 SMP 1970-01-01 00:00:00 UTC";

@@ -95,3 +95,63 @@ fn files_in_tmp_are_not_hidden() {
     );
     assert!(!folder.path().join("tmp/new").exists());
 }
+
+/// As after a boot with systemd. debugfs is the guest's to mount: a second mount would fail.
+#[test]
+fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
+    let run = vm::shell(
+        "grep -E '^(tracefs|securityfs|bpf|debugfs) ' /proc/mounts | cut -d ' ' -f 1-4
+        stat -c '%n %a' /sys/kernel/tracing /sys/fs/bpf
+        cat /sys/kernel/tracing/events/sched/sched_switch/id | grep -c '^[0-9]*$'
+        cat /sys/kernel/security/lsm | grep -c capability
+        mount -t debugfs none /sys/kernel/debug && ls -d /sys/kernel/debug/vmi",
+    );
+    let flags = "rw,nosuid,nodev,noexec,relatime";
+    let expected = format!(
+        "tracefs /sys/kernel/tracing tracefs {flags}\n\
+         securityfs /sys/kernel/security securityfs {flags}\n\
+         bpf /sys/fs/bpf bpf {flags},mode=700\n\
+         /sys/kernel/tracing 700\n/sys/fs/bpf 1700\n1\n1\n/sys/kernel/debug/vmi\n"
+    );
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.as_str()),
+        (0, expected.as_str(), "")
+    );
+}
+
+/// Scripts begin with `modprobe` of what VMI-Linux has built in. A root with a folder for this
+/// kernel keeps it as it is.
+#[test]
+fn modprobe_of_a_driver_that_is_built_in_succeeds() {
+    if vm::kernel().is_some_and(|kernel| !kernel.with_file_name("modules.builtin").exists()) {
+        eprintln!("skipped: PARAVANE_TEST_KERNEL has no modules.builtin beside it");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    root(folder.path());
+    symlink("busybox", folder.path().join("bin/modprobe")).unwrap();
+    let script = "for name in overlay br_netfilter nosuch; do
+            modprobe $name 2>/dev/null; echo $name $?
+        done
+        cd /lib/modules/*-vmi && echo * && pwd";
+    let run = || {
+        let mut command = vm::command(["--rootfs"]);
+        command.arg(folder.path()).args(["--", "sh", "-c", script]);
+        program::finish(&mut command)
+    };
+    let first = run();
+    let (answers, own) = first.stdout.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(
+        answers,
+        "overlay 0\nbr_netfilter 0\nnosuch 1\nmodules.builtin modules.builtin.bin modules.dep",
+        "{first:?}"
+    );
+    // The folder of the host has not changed.
+    assert!(!folder.path().join("lib").exists());
+    let own = folder.path().join(own.trim_start_matches('/'));
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("modules.dep"), "").unwrap();
+    let second = run();
+    assert!(second.stdout.starts_with("overlay 1\n"), "{second:?}");
+    assert!(second.stdout.contains("\nmodules.dep\n/lib"), "{second:?}");
+}

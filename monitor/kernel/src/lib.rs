@@ -33,6 +33,10 @@ use tree::{DoesNotApply, Tree};
 /// How many other versions of Debian's source a build tries if the port does not apply to one.
 const OTHER_SOURCES: usize = 4;
 
+/// The list of the drivers that a kernel has built in, beside its other files. Kernels of earlier
+/// versions of this program have none.
+pub const BUILTIN: &str = "modules.builtin";
+
 /// A kernel that can be booted.
 #[derive(Clone, Debug)]
 pub struct KernelFiles {
@@ -42,6 +46,8 @@ pub struct KernelFiles {
     pub bzimage: PathBuf,
     /// Its configuration.
     pub config: PathBuf,
+    /// The drivers that it has built in ([`BUILTIN`]).
+    pub builtin: PathBuf,
 }
 
 impl KernelFiles {
@@ -50,6 +56,7 @@ impl KernelFiles {
             vmlinux: folder.join("vmlinux"),
             bzimage: folder.join("bzImage"),
             config: folder.join("config"),
+            builtin: folder.join(BUILTIN),
         }
     }
 }
@@ -241,6 +248,7 @@ fn store(tree: &Tree, unpatched: bool, folder: &Path) -> anyhow::Result<()> {
         (vmlinux, "vmlinux"),
         ("arch/x86/boot/bzImage", "bzImage"),
         (".config", "config"),
+        (BUILTIN, BUILTIN),
     ] {
         let from = tree.object().join(from);
         fs::copy(&from, folder.join(to)).with_context(|| from.display().to_string())?;

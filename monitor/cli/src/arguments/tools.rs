@@ -104,7 +104,7 @@ pub struct KernelBuild {
     #[arg(long, conflicts_with = "source")]
     pub update: bool,
 
-    /// Copy vmlinux, bzImage and config to DIR, and the name of their recipe
+    /// Copy vmlinux, bzImage, config and modules.builtin to DIR, and the name of their recipe
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 

@@ -46,6 +46,7 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
             &built.files.vmlinux,
             &built.files.bzimage,
             &built.files.config,
+            &built.files.builtin,
         ] {
             let to = output.join(file.file_name().unwrap_or_default());
             fs::copy(file, &to).with_context(|| format!("cannot write {}", to.display()))?;

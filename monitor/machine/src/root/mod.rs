@@ -4,10 +4,12 @@
 //! Each start assembles it in memory as an archive, and the guest's kernel unpacks it. A user's
 //! archive replaces busybox; the agent is appended to it.
 
+pub mod builtin;
 pub mod busybox;
 pub mod modules;
 
 use crate::initramfs::Initramfs;
+use builtin::ListFile;
 use modules::Module;
 use std::io;
 
@@ -115,6 +117,22 @@ pub fn with_modules(mut archive: Vec<u8>, modules: &[Module]) -> io::Result<Vec<
     Ok(archive)
 }
 
+/// Appends the files of `/lib/modules/RELEASE`, which the agent copies there.
+///
+/// # Errors
+/// None in practice: they are small.
+pub fn with_lists(mut archive: Vec<u8>, files: &[ListFile]) -> io::Result<Vec<u8>> {
+    let mut more = Initramfs::default();
+    more.directory("paravane", 0o755)?;
+    more.directory("paravane/builtin", 0o755)?;
+    for (name, content) in files {
+        more.file(&format!("paravane/builtin/{name}"), 0o644, content)?;
+    }
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(more.finish()?);
+    Ok(archive)
+}
+
 /// Appends the agent to a user's archive, which may be compressed.
 ///
 /// # Errors
@@ -192,5 +210,16 @@ mod tests {
         let files = unpack(&archive[4..]);
         assert_eq!(files["paravane/modules/000-virtio.ko"].1, b"virtio");
         assert_eq!(files["paravane/modules/001-ext4.ko"].1, b"ext4");
+    }
+
+    #[test]
+    fn lists_are_appended() {
+        let lists = [
+            ("modules.builtin", b"a.ko\n".to_vec()),
+            ("modules.dep", vec![]),
+        ];
+        let files = unpack(&with_lists(b"1".to_vec(), &lists).unwrap()[4..]);
+        assert_eq!(files["paravane/builtin/modules.builtin"].1, b"a.ko\n");
+        assert_eq!(files["paravane/builtin/modules.dep"].1, b"");
     }
 }

@@ -4,7 +4,7 @@
 use super::choice::Choice;
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
-use crate::root::{self, modules::Module};
+use crate::root::{self, builtin::ListFile, modules::Module};
 use crate::spec::{Heuristic, Init, RomLayer, Spec};
 use crate::stats::{Metrics, Stats};
 use crate::store;
@@ -159,6 +159,7 @@ impl Machine {
             kernel.elf()?;
         }
         let modules = modules(&kernel, &path)?;
+        let lists = lists(&kernel, &path)?;
         warn_of_a_bus(spec, &kernel);
         warn_of_memory(spec, process::limits::memory_of_groups());
         let initrd = match &spec.initrd {
@@ -179,6 +180,11 @@ impl Machine {
             initrd
         } else {
             root::with_modules(initrd, &modules)?
+        };
+        let initrd = if lists.is_empty() {
+            initrd
+        } else {
+            root::with_lists(initrd, &lists)?
         };
         Ok(Machine {
             spec: spec.clone(),
@@ -390,6 +396,14 @@ fn modules(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<Module>> {
         kernel.name
     ));
     Ok(Vec::new())
+}
+
+/// The lists of the drivers that VMI-Linux has built in. Other kernels' are in their own packages.
+fn lists(kernel: &KernelFile, path: &Path) -> anyhow::Result<Vec<ListFile>> {
+    match kernel.release() {
+        None => root::builtin::read(path),
+        Some(_) => Ok(Vec::new()),
+    }
 }
 
 /// The drivers of a virtual bus are VMI-Linux's. Says so where another kernel gets such devices.
