@@ -18,7 +18,7 @@ const HOLE: u32 = libc::SEEK_HOLE as u32;
 fn sparse(folder: &Path) {
     let file = File::create(folder.join("sparse")).unwrap();
     file.set_len(8 * MIB).unwrap();
-    file.write_all_at(&[1; MIB as usize], MIB).unwrap();
+    file.write_all_at(&[1; 1 << 20], MIB).unwrap();
 }
 
 impl Sender {
