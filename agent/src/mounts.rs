@@ -33,6 +33,9 @@ const VIEWS: [(&str, &str, &CStr); 3] = [
     ("bpf", "/sys/fs/bpf", c"mode=700"),
 ];
 
+/// The program that the kernel runs to load a module.
+const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+
 /// Links in /dev: target and path.
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
@@ -49,12 +52,28 @@ pub fn mount_all() -> io::Result<()> {
             mount_memory(place)?;
         }
     }
-    mount_views();
+    without_modprobe(mount_views);
     for (target, link) in LINKS {
         // Fails if the link exists. The few programs that need one report its absence.
         let _ = symlinkat(target, CWD, link);
     }
     Ok(())
+}
+
+/// Does this while the kernel can run no program to load a module. For a mount of bpf it would run
+/// one for `bpf_preload`, which machines do not have, and wait for its end: milliseconds of each
+/// start.
+fn without_modprobe(work: impl FnOnce()) {
+    let program = fs::read(MODPROBE).and_then(|program| {
+        fs::write(MODPROBE, "\n")?;
+        Ok(program)
+    });
+    work();
+    // Fails on kernels that load no modules, which need nothing restored.
+    let Ok(program) = program else { return };
+    if let Err(error) = fs::write(MODPROBE, program) {
+        eprintln!("paravane-agent: cannot restore {MODPROBE}: {error}");
+    }
 }
 
 /// Mounts those of [`VIEWS`] that the kernel has. Few programs need one, so that a failure is no

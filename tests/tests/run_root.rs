@@ -104,6 +104,7 @@ fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
         stat -c '%n %a' /sys/kernel/tracing /sys/fs/bpf
         cat /sys/kernel/tracing/events/sched/sched_switch/id | grep -c '^[0-9]*$'
         cat /sys/kernel/security/lsm | grep -c capability
+        cat /proc/sys/kernel/modprobe
         mount -t debugfs none /sys/kernel/debug && ls -d /sys/kernel/debug/vmi",
     );
     let flags = "rw,nosuid,nodev,noexec,relatime";
@@ -111,7 +112,7 @@ fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
         "tracefs /sys/kernel/tracing tracefs {flags}\n\
          securityfs /sys/kernel/security securityfs {flags}\n\
          bpf /sys/fs/bpf bpf {flags},mode=700\n\
-         /sys/kernel/tracing 700\n/sys/fs/bpf 1700\n1\n1\n/sys/kernel/debug/vmi\n"
+         /sys/kernel/tracing 700\n/sys/fs/bpf 1700\n1\n1\n/sbin/modprobe\n/sys/kernel/debug/vmi\n"
     );
     assert_eq!(
         (run.code, run.stdout.as_str(), run.stderr.as_str()),
