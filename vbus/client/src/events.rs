@@ -45,6 +45,11 @@ impl Events {
         }
     }
 
+    #[cfg(test)]
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
     /// Before a device attaches that has agreed or not. The link of one that says nothing is up.
     pub fn agree(&mut self, agreed: bool) {
         self.agreed = agreed;
@@ -77,6 +82,19 @@ impl Events {
     /// Whether an event came.
     pub fn ready(&self) -> bool {
         self.agreed && self.queues.rx.ready()
+    }
+
+    /// Asks for notifications before a sleep. False: an event came before.
+    ///
+    /// The device stores an event, and tells of it a little later. A client that has taken the
+    /// event in between is told of it after that. Unless this forgets that, the device takes the
+    /// client for one that knows, and does not tell of the next event.
+    pub fn rest(&self) -> bool {
+        if !self.agreed {
+            return true;
+        }
+        self.queues.rx.watch();
+        self.queues.rx.rest()
     }
 
     /// Takes events. Returns whether the link is up, and whether the device must be notified of

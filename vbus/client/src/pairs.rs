@@ -237,7 +237,7 @@ impl Pairs {
     pub fn rest(&self, room: bool) -> bool {
         self.used()
             .all(|queues| queues.rx.rest() && (!room || queues.tx.rest()))
-            && !self.events.as_ref().is_some_and(Events::ready)
+            && self.events.as_ref().is_none_or(Events::rest)
     }
 
     /// Needs no notification of packets, and of those that were delivered if `room` was awaited.

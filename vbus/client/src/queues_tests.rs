@@ -4,6 +4,7 @@
 
 use super::{Put, Queues};
 use crate::control::Error;
+use crate::events::{self, Events};
 use paravane_vbus::{Content, Parts, Region, limits};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{Queue, size};
@@ -22,15 +23,18 @@ fn queues() -> Queues {
 
 /// A device that attaches now.
 fn attach(queues: &Queues, role: Role) -> South<'static> {
+    South::attach(ring(queues, COUNT, role).ring, role).unwrap()
+}
+
+/// A ring of the queues, as the device sees it. `count`: descriptors of the first ring.
+fn ring(queues: &Queues, count: u32, role: Role) -> Queue<'static> {
     let offset = match role {
         Role::Receive => 0,
-        Role::Transmit => usize::try_from(Queues::tx_offset(COUNT)).unwrap(),
+        Role::Transmit => usize::try_from(Queues::tx_offset(count)).unwrap(),
     };
     let start = queues.memory.range().0;
     // SAFETY: the ring is there, in memory that the test keeps longer.
-    let queue: Queue<'static> =
-        unsafe { Queue::open(start.add(offset), size(COUNT), COUNT, role) }.unwrap();
-    South::attach(queue.ring, role).unwrap()
+    unsafe { Queue::open(start.add(offset), size(count), count, role) }.unwrap()
 }
 
 /// Gives the client a part of a packet: so many bytes of this value.
@@ -175,4 +179,36 @@ fn nothing_is_left_for_a_device_that_has_agreed_on_something_else() {
         assert_eq!(receive(&mut queues, &mut parts), None);
         assert_eq!(queues.rx.outstanding(), COUNT);
     }
+}
+
+/// The client takes an event before the device tells of it. The device tells of the next one.
+#[test]
+fn an_event_that_is_told_late_hides_no_other() {
+    let mut queues = Queues::pairs(&[events::SHAPE]).unwrap().pop().unwrap();
+    while queues.rx.post_next().unwrap() {}
+    let count = events::SHAPE.counts[0];
+    let ring = ring(&queues, count, Role::Receive);
+    let mut south = South::attach(ring.ring, Role::Receive).unwrap();
+    let mut events = Events::new(queues);
+    events.agree(true);
+    events.attached().unwrap();
+    let mut store = |events: &Events, up: u32| {
+        let mut event = vec![0; events::SHAPE.buffer as usize];
+        event.splice(..8, [events::LINK, up].map(u32::to_le_bytes).concat());
+        let place = south.take().unwrap().unwrap();
+        events.queues().memory().write(place.ptr, &event).unwrap();
+        south.fill(&place, events::SHAPE.buffer, 0);
+    };
+    for up in [0, 1, 0] {
+        store(&events, up);
+        assert_eq!(events.take().unwrap().0, up != 0);
+        assert!(ring.to_north.inject(), "it is told of");
+        // The client has nothing to take, and sleeps.
+        assert_eq!(events.take().unwrap(), (up != 0, false));
+        assert!(events.rest());
+    }
+    store(&events, 1);
+    assert!(ring.to_north.inject(), "it is told of");
+    assert!(!events.rest(), "it is to be taken");
+    assert!(events.take().unwrap().0);
 }
