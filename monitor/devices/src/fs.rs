@@ -172,13 +172,15 @@ impl Request {
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
         // What a request left that was given up.
         let _ = listing::ended();
+        // Before the answer, which a guest may place where its request was.
+        let begins = self.direct && self.operation(memory) == place::INIT;
+        let offered = self.word(memory, 1, mappings::OFFERED);
         // An invalid request gets no answer, and a guest program that waits for one waits for ever.
         let mut written = self
             .server
             .handle_message(reader, Writer::VirtioFs(writer), None, None)
             .unwrap_or(0);
-        if self.direct && self.operation(memory) == place::INIT {
-            let offered = self.word(memory, 1, mappings::OFFERED);
+        if begins {
             VirtioFsWriter::new(memory, self.chain.clone())
                 .map_err(io::Error::other)
                 .and_then(|buffers| mappings::allow(buffers, written, offered))

@@ -48,7 +48,7 @@ pub fn lacks(file: &File, bytes: &Range<u64>) -> bool {
     })
 }
 
-/// Whether the page cache has some of these bytes that nobody has begun to write to the disk.
+/// Whether the page cache has dirty pages of these bytes, which the host has not begun to write.
 #[cfg(test)]
 pub fn waits_for_a_flush(file: &File, bytes: &Range<u64>) -> bool {
     pages(file, bytes).is_some_and(|pages| pages.dirty > 0)

@@ -176,7 +176,7 @@ pub fn build(request: &Request) -> anyhow::Result<Built> {
             bail!(advice());
         };
         progress.say(&format!(
-            "{error}: trying Debian's {other} instead; a newer paravane may take the other"
+            "{error}: trying Debian's {other} instead; update paravane to build the other one"
         ));
         let tarball =
             debian::fetch(Some(&other), &cache.sources(), progress).with_context(advice)?;

@@ -225,7 +225,7 @@ fn serve(socket: &OwnedFd) {
 }
 
 fn end(one: &mut Running) {
-    // Both fail only if it was waited for already, which nobody else does.
+    // Both fail only after an earlier wait, and this is the only one.
     let _ = one.child.kill();
     let _ = one.child.wait();
 }

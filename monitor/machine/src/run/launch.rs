@@ -419,8 +419,8 @@ fn warn_of_a_bus(spec: &Spec, kernel: &KernelFile) {
     }
 }
 
-/// In a container, the host would end the monitor or a process of the machine, and nobody could say
-/// why.
+/// Says so where the guest's memory exceeds the control group's, such as a container's. The host
+/// kills the monitor or a process of the machine then, and gives the user no reason.
 fn warn_of_memory(spec: &Spec, most: Option<u64>) {
     let memory = u64::from(spec.memory_mib);
     if let Some(most) = most.map(|bytes| bytes >> 20).filter(|&most| memory >= most) {

@@ -68,8 +68,8 @@ pub struct Cards {
 }
 
 impl Cards {
-    /// Starts the threads, which confine themselves, for a vbusd with so many descriptors, and a
-    /// process that starts passt.
+    /// Starts the threads, which confine themselves. `files` is the most descriptors that vbusd may
+    /// have, and `starter` starts passt.
     ///
     /// # Errors
     /// The host has no threads for it, or refuses their policies.

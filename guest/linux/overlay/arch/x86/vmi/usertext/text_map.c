@@ -64,7 +64,7 @@ static bool covers(const struct vm_area_struct *vma, const struct text *text)
 	return start <= text->start && start + (vma->vm_end - vma->vm_start) >= text->end;
 }
 
-/* So many mappings of a process are looked at for one with code of its own: some 20 us. */
+/* The most mappings of a process that are searched for memory with code of its own. */
 #define MAPPINGS_SEEN 1024
 
 /*
