@@ -42,9 +42,10 @@ is_alone() {
 # run_unit LOG UNIT ARGUMENT...: runs the tests of a unit; prints all that they have printed at the
 # end, and appends it to the log. A unit that fails is named in LOG.failed, and in LOG.died if no
 # test of it has failed. A unit that hangs is ended, with a report of its processes, and named in
-# LOG.hung; its results are not in the log. LOG.done names each unit that has ended.
+# LOG.hung; its results are not in the log. LOG.done names each unit that has ended. LOG.times has
+# a line for each: the seconds that it took, its processor time in seconds, its name.
 run_unit() {
-	local log=$1 unit=$2 output tests limit first='' failed=''
+	local log=$1 unit=$2 output tests limit first='' failed='' begun=$SECONDS seconds
 	shift 2
 	output=$(mktemp)
 	# Background processes of a shell ignore these signals, which tests send to programs.
@@ -68,6 +69,13 @@ run_unit() {
 		kill "$limit"
 	fi
 	wait || true
+	# The second line is for children: MmSs MmSs, in user mode and in the kernel. A pipe would
+	# run this in a new shell, which has no children.
+	times >"$output.times"
+	seconds=$(awk -F '[m s]' 'NR == 2 {
+		printf "%.0f", 60 * ($1 + $4) + $2 + $5
+	}' "$output.times")
+	rm "$output.times"
 	(
 		flock 9
 		if [ "$failed" = hung ]; then
@@ -76,11 +84,18 @@ run_unit() {
 			tee -a "$log" <"$output"
 		fi
 		printf '%s\n' "$unit" >>"$log.done"
+		printf '%s\n' "$((SECONDS - begun)) $seconds $unit" >>"$log.times"
 		[ -z "$failed" ] || printf '%s\n' "$unit" >>"$log.$failed"
 		[ "$failed" != failed ] || grep -q '^test result: FAILED' "$output" ||
 			printf '%s\n' "$unit" >>"$log.died"
 	) 9>>"$log.lock"
 	rm -f "$output"
+}
+
+# tell_slowest LOG COUNT: prints the units that took longest.
+tell_slowest() {
+	say "the slowest units: seconds, seconds of processor time"
+	sort -rn "$1.times" | head -n "$2" | sed 's/^/  /'
 }
 
 # run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed. A unit

@@ -75,6 +75,7 @@ if [ "$unsteady" -gt 0 ] && [ "$again" -eq 0 ] && all_have_results "$log" &&
 	status=0
 fi
 took "the run"
+[ ! -e "$log.times" ] || tell_slowest "$log" 15
 # The order of memory accesses between the monitor and the layer, in every order of the threads.
 say "wake-ups under loom"
 RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --package paravane-wakeup \

@@ -128,7 +128,7 @@ const LIMIT: u64 = 60;
 /// The longest time of a run with a fault: this multiple of the time without it.
 const LONGER: u32 = 4;
 /// The same, at least.
-const LEAST: Duration = Duration::from_secs(10);
+const LEAST: Duration = Duration::from_secs(5);
 
 /// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault
 /// of the list, where it must fail or hang. `run` passes the words that it gets to the suite: they

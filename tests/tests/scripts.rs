@@ -160,7 +160,8 @@ fn a_full_disk_is_told_before_the_first_build() {
 }
 
 /// A cargo that has three test programs, one of which needs the host for itself. Each says when it
-/// begins and ends; `failing` fails, `hanging` sleeps, and `hanging_once` sleeps the first time.
+/// begins and ends; `failing` fails, `hanging` sleeps, `hanging_once` sleeps the first time, and
+/// `busy` computes for two seconds of processor time.
 fn lanes(names: [&str; 3], end: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -175,6 +176,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
          case $* in\n\
          *hanging_once*) echo $$ >{0}/pid; mkdir {0}/once 2>/dev/null && sleep 60 ;;\n\
          *hanging*) echo $$ >{0}/pid; sleep 60 ;;\n\
+         *busy*) sh -c 'ulimit -t 2; while :; do :; done' ;;\n\
          *) sleep 0.3 ;;\nesac\n\
          echo \"end $*\" >>{0}/order\necho \"test result: ok. 1 passed; $RUST_TEST_THREADS\"\n\
          case $* in *failing*) exit 101 ;; esac",
@@ -186,7 +188,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
         ". {0}/lib.sh; . {0}/lanes.sh; PATH={path}; cd {1}\n\
          test_units --release >units; {end} run_lanes log units --release -- --include-ignored && \
          echo passed || echo failed\ncat log order; \
-         [ ! -e log.died ] || sed 's/^/died: /' log.died",
+         [ ! -e log.died ] || sed 's/^/died: /' log.died; tell_slowest log 3 2>&1",
         source_root().join("scripts").display(),
         folder.display(),
     );
@@ -244,6 +246,20 @@ fn programs_run_in_lanes() {
         ignored.len() >= 5 && ignored.iter().all(|set| *set == 0),
         "{run:?}"
     );
+}
+
+/// What takes long is seen, and whether it computes or waits.
+#[test]
+fn the_slowest_programs_are_named() {
+    let run = lanes(["attacks", "busy", "gdb"], "");
+    let mut lines = run.stdout.lines();
+    let title = "==> the slowest units: seconds, seconds of processor time";
+    assert!(lines.any(|line| line == title), "{run:?}");
+    let slowest: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+    let numbers: Vec<u32> = slowest[..2].iter().map(|n| n.parse().unwrap()).collect();
+    assert_eq!(slowest[2..], ["--test", "busy"], "{run:?}");
+    assert!(numbers[0] >= 2 && numbers[1] == 2, "{run:?}");
+    assert_eq!(lines.count(), 2, "{run:?}");
 }
 
 #[test]
