@@ -82,6 +82,15 @@ static void shapes(void)
 	heat(site_futex, 0);
 	CHECK(is_jump(site_futex));
 	CHECK(site_futex(0, 0, 0, 0, 0, 0) == getppid());
+	heat(site_wake, 0);
+	CHECK(is_jump((char *)site_wake + 10));
+	CHECK(site_wake(0, 0, 0, 0, 0, 0) == getppid());
+	heat(site_moved, 0);
+	CHECK(is_jump(site_moved));
+	CHECK(site_moved(0, 0, 0, 0, 0, 0) == getppid());
+	heat(site_address, 0);
+	CHECK(is_jump(site_address));
+	CHECK(site_address(0, 0, 0, 0, 0, 0) == getppid());
 	heat(site_read, zero);
 	CHECK(is_jump(site_read));
 	CHECK(site_read(zero, (long)page, 3, 0, 0, 0) == 3 && !page[2] && page[3] == 1);

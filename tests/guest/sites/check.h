@@ -31,6 +31,7 @@ int is_jump(const void *site);
 #define SITE_BYTES 16
 typedef long site_fn(long, long, long, long, long, long);
 extern site_fn site_getppid, site_getpid, site_read, site_zero, site_go, site_generic, site_futex;
+extern site_fn site_wake, site_moved, site_address;
 extern site_fn site_pause, site_step, site_traced, site_forced, site_writable, site_core, site_off;
 extern char site_page_start[], site_page_end[];
 /* As glibc 2.41 makes calls that can be cancelled, without and with other threads. */
@@ -41,6 +42,9 @@ extern char site_go_inner[];
 /* This many sites of getppid, SITE_BYTES each. */
 #define SITE_CROWD 254
 extern char site_crowd[];
+
+/* A site near the beginning of a page, and one whose beginning only its registers show. */
+extern site_fn site_first, site_unproven;
 
 /* Calls a site often enough that the kernel rewrites it. */
 void heat(site_fn *site, long a);

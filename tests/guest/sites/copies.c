@@ -155,6 +155,35 @@ static int as_shell(const char *unused)
 	return traps >= CHILDREN * EACH / 2 ? 2 : 0;
 }
 
+/* Calls a site so often. Returns whether it has trapped at most this often. */
+static int calls(site_fn *site, int times, long limit)
+{
+	long before = counter("trapped"), traps;
+	pid_t parent = getppid();
+	int i;
+
+	for (i = 0; i < times; i++)
+		if (site(0, 0, 0, 0, 0, 0) != parent)
+			return 1;
+	traps = counter("trapped") - before;
+	if (traps > limit)
+		printf("# %ld traps of %d\n", traps, times);
+	return traps > limit ? 2 : 0;
+}
+
+static int as_first(const char *unused)
+{
+	(void)unused;
+	return calls(site_first, 256, 64);
+}
+
+/* A site that only the registers show is replaced for a process that traps there very often. */
+static int as_unproven(const char *unused)
+{
+	(void)unused;
+	return calls(site_unproven, 4096, 1024 + 64);
+}
+
 static int as_maps(const char *path)
 {
 	FILE *file = fopen("/proc/self/maps", "r");
@@ -378,6 +407,8 @@ static const struct {
 } acts[] = {
 	{ "crowd", as_crowd },
 	{ "shell", as_shell },
+	{ "first", as_first },
+	{ "unproven", as_unproven },
 	{ "maps", as_maps },
 	{ "loop", as_loop },
 	{ "writable", as_writable },

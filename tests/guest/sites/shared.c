@@ -280,11 +280,34 @@ static void unmounted(void)
 static void not_on_a_programs_word(void)
 {
 	const char *path = copy("hidden");
-	long refused = counter("refused_shape");
+	long refused = counter("refused_proof");
 
 	often(path, "hidden");
-	CHECK(counter("refused_shape") > refused);
+	CHECK(counter("refused_proof") > refused);
 	does(path, "visible", "");
+}
+
+static void near_a_page_s_beginning(void)
+{
+	const char *path = copy("first");
+
+	often(path, "crowd");
+	does(path, "shared", path);
+	does(path, "first", "");
+}
+
+/* What a text cannot have, a process that traps there very often has for itself. */
+static void not_proven(void)
+{
+	const char *path = copy("unproven");
+	long claimed;
+
+	often(path, "crowd");
+	does(path, "shared", path);
+	claimed = counter("claimed");
+	does(path, "unproven", "");
+	CHECK(counter("claimed") > claimed);
+	does(path, "crowd", "");
 }
 
 static void writable(void)
@@ -407,6 +430,8 @@ const struct test shared_tests[] = {
 	{ "in_parts", in_parts },
 	{ "written", written },
 	{ "not_on_a_programs_word", not_on_a_programs_word },
+	{ "near_a_page_s_beginning", near_a_page_s_beginning },
+	{ "not_proven", not_proven },
 	{ "not_by_forged_registers", not_by_forged_registers },
 	{ "unmounted", unmounted },
 	{ "writable_text", writable },

@@ -109,6 +109,28 @@ site_page_start:
 	xor	$0x80, %sil
 	syscall
 	ret
+
+	/* More between them than a stub has room for: what is replaced loads an argument */
+	function site_wake
+	mov	$110, %eax
+	xor	$0x81, %dl
+	mov	%edx, %esi
+	mov	$0x7fffffff, %edx
+	syscall
+	ret
+
+	/* Instructions that can be moved: and, shl, lea */
+	function site_moved
+	mov	$110, %eax
+	and	$0x80, %esi
+	shl	$7, %edx
+	syscall
+	ret
+	function site_address
+	mov	$110, %eax
+	lea	2(,%rdi,8), %edi
+	syscall
+	ret
 	.balign	4096
 site_page_end:
 
@@ -122,6 +144,22 @@ site_crowd:
 	ret
 	.endr
 	.balign	4096
+
+	/* The code that proves where it begins is in the page before. */
+	.globl	site_first
+	.skip	16, 0x90
+site_first:
+	mov	$110, %eax
+	syscall
+	ret
+
+	/* Code that begins at most of the bytes before it runs past its beginning. */
+	.globl	site_unproven
+	.skip	160, 0xb8
+site_unproven:
+	mov	$110, %eax
+	syscall
+	ret
 
 	/*
 	 * long site_registers(site, u64 before[16], u64 after[18]): loads all registers, calls the

@@ -19,10 +19,8 @@
 #include <asm/ptrace.h>
 #include "shape.h"
 
-/* The longest instruction. */
-#define INSN_BYTES 15
-
-static int decode(struct insn *insn, const u8 *page, unsigned int at)
+/* @at is less than 0 in the bytes before the page. */
+static int decode(struct insn *insn, const u8 *page, int at)
 {
 	return insn_decode(insn, page + at, min_t(unsigned int, INSN_BYTES, PAGE_SIZE - at),
 			   INSN_MODE_64);
@@ -64,6 +62,16 @@ static unsigned int movable(const u8 *at, unsigned int room)
 	if ((opcode == 0xc6 || opcode == 0xc7) && X86_MODRM_REG(modrm))
 		return 0;
 	switch (opcode) {
+	case 0x80:				/* with an immediate, not to rsp; shifts */
+	case 0x81:
+	case 0x83:
+	case 0xc1:
+		return X86_MODRM_MOD(modrm) == 3 &&
+		       (X86_MODRM_RM(modrm) != 4 || X86_REX_B(rex)) ? insn.length : 0;
+	case 0x8d:				/* lea; not relative to rip, not to rsp */
+		return X86_MODRM_MOD(modrm) != 3 &&
+		       (X86_MODRM_MOD(modrm) || X86_MODRM_RM(modrm) != 5) &&
+		       (X86_MODRM_REG(modrm) != 4 || X86_REX_R(rex)) ? insn.length : 0;
 	case 0xc6:				/* mov imm,disp(%rsp) */
 	case 0xc7:
 	case 0x8b:				/* mov disp8(%rsp),reg */
@@ -77,8 +85,6 @@ static unsigned int movable(const u8 *at, unsigned int room)
 	case 0x31:				/* xor, mov between registers; not to rsp */
 	case 0x33:
 	case 0x89:
-	case 0x80:				/* with an immediate */
-	case 0x83:
 		if (X86_MODRM_MOD(modrm) != 3 || (X86_MODRM_RM(modrm) == 4 && !X86_REX_B(rex)) ||
 		    (X86_MODRM_REG(modrm) == 4 && !X86_REX_R(rex)))
 			return 0;
@@ -118,6 +124,42 @@ static bool find_mov(const u8 *page, unsigned int syscall, u32 nr, struct shape 
 				!memcmp(at + 3, &nr, 4) && all_movable(at + 7, page + syscall);
 		if (match) {
 			shape->start = start;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * mov $value,argument, and perhaps more movable instructions after it, where the call's number is
+ * loaded too far before. The argument still has that value.
+ */
+static bool find_argument(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
+			  struct shape *shape)
+{
+	const struct {
+		u8 rex, opcode;
+		unsigned long value;
+	} arguments[] = {
+		{ 0, 0xbf, regs->di }, { 0, 0xbe, regs->si }, { 0, 0xba, regs->dx },
+		{ 0x41, 0xba, regs->r10 }, { 0x41, 0xb8, regs->r8 }, { 0x41, 0xb9, regs->r9 },
+	};
+	unsigned int back, i, length;
+
+	for (back = 5; back <= SHAPE_PREFIX_MAX && back < syscall; back++) {
+		const u8 *at = page + syscall - back;
+
+		for (i = 0; i < ARRAY_SIZE(arguments); i++) {
+			bool rex = arguments[i].rex;
+			u32 value = arguments[i].value;
+
+			length = 5 + rex;
+			if (back < length || at[rex] != arguments[i].opcode ||
+			    (rex ? at[0] != arguments[i].rex : is_rex(at[-1])) ||
+			    value != arguments[i].value || memcmp(at + 1 + rex, &value, 4) ||
+			    !all_movable(at + length, page + syscall))
+				continue;
+			shape->start = syscall - back;
 			return true;
 		}
 	}
@@ -274,7 +316,8 @@ bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs
 	shape->syscall = syscall;
 	shape->cave = 0;
 	shape->relative = 0;
-	if (find_mov(page, syscall, nr, shape) || find_generic(page, syscall, shape))
+	if (find_mov(page, syscall, nr, shape) || find_generic(page, syscall, shape) ||
+	    find_argument(page, syscall, regs, shape))
 		return true;
 	if (!find_short(page, syscall, regs, nr, shape))
 		return false;
@@ -286,7 +329,7 @@ bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs
  * Decodes from @at and returns where the first instruction begins that is not before @place; 0 if
  * an instruction on the way is invalid.
  */
-static unsigned int decode_to(const u8 *page, unsigned int at, unsigned int place)
+static int decode_to(const u8 *page, int at, int place)
 {
 	struct insn insn;
 
@@ -301,13 +344,15 @@ static unsigned int decode_to(const u8 *page, unsigned int at, unsigned int plac
 /*
  * Whether an instruction begins at @place. In any 15 consecutive bytes of code before it at least
  * one instruction begins; if decoding from all of them leads to @place, so does execution.
- * Decoders synchronise after a few instructions, so this mostly succeeds.
+ * Decoders synchronise after a few instructions, so this mostly succeeds. @before is the number of
+ * bytes before the page that are code and can be read.
  */
-static bool begins(const u8 *page, unsigned int place)
+static bool begins(const u8 *page, unsigned int before, int place)
 {
-	unsigned int back, i;
+	int back, i;
 
-	for (back = 3 * INSN_BYTES; back <= 9 * INSN_BYTES && back <= place; back += INSN_BYTES) {
+	for (back = 3 * INSN_BYTES; back <= SHAPE_BEFORE_MAX && back <= place + (int)before;
+	     back += INSN_BYTES) {
 		for (i = 0; i < INSN_BYTES; i++)
 			if (decode_to(page, place - back + i, place) != place)
 				break;
@@ -318,10 +363,11 @@ static bool begins(const u8 *page, unsigned int place)
 }
 
 /* The first place from @from on where an instruction certainly begins, or @limit if none does. */
-static unsigned int first_beginning(const u8 *page, unsigned int from, unsigned int limit)
+static unsigned int first_beginning(const u8 *page, unsigned int before, unsigned int from,
+				    unsigned int limit)
 {
 	for (; from < limit; from++)
-		if (begins(page, from))
+		if (begins(page, before, from))
 			return from;
 	return limit;
 }
@@ -373,35 +419,36 @@ static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool 
 	return found && at == cpuid;
 }
 
-bool shape_proven(const u8 *page, const struct shape *shape)
+bool shape_proven(const u8 *page, unsigned int before, const struct shape *shape)
 {
-	return begins(page, shape->start) &&
+	return begins(page, before, shape->start) &&
 	       decode_to(page, shape->start, shape->syscall) == shape->syscall;
 }
 
-bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape)
+bool shape_find_cpuid(const u8 *page, unsigned int before, unsigned int cpuid,
+		      struct shape *shape)
 {
 	unsigned int near = cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0;
 	unsigned int from;
 
 	if (cpuid > PAGE_SIZE - 2 || page[cpuid] != 0x0f || page[cpuid + 1] != 0xa2 ||
-	    !begins(page, cpuid))
+	    !begins(page, before, cpuid))
 		return false;
 	shape->syscall = cpuid;
 	shape->cave = 0;
 	shape->relative = 0;
-	from = first_beginning(page, near, cpuid);
+	from = first_beginning(page, before, near, cpuid);
 	if (find_long(page, from, cpuid, false, shape))
 		return true;
 	/* Otherwise the cpuid instruction itself becomes a short jump. */
 	shape->start = cpuid;
 	shape->relative = 0;
-	from = first_beginning(page, cpuid > 160 ? cpuid - 160 : 0, cpuid);
+	from = first_beginning(page, before, cpuid > 160 ? cpuid - 160 : 0, cpuid);
 	shape->cave = find_cave(page, from, cpuid);
 	if (!shape->cave)
 		shape->cave = find_cave(page, cpuid + 2, cpuid);
 	if (shape->cave)
 		return true;
-	from = first_beginning(page, near, cpuid);
+	from = first_beginning(page, before, near, cpuid);
 	return find_long(page, from, cpuid, true, shape);
 }

@@ -21,6 +21,11 @@ struct shape {
 
 #define JUMP_SIZE 5
 
+/* The longest instruction. */
+#define INSN_BYTES 15
+/* The most bytes before an instruction that a proof of its beginning looks at. */
+#define SHAPE_BEFORE_MAX (9 * INSN_BYTES)
+
 /* Encodes a jump from one address to another. */
 static inline void jump_to(u8 *bytes, unsigned long from, unsigned long to)
 {
@@ -37,10 +42,14 @@ static inline void jump_to(u8 *bytes, unsigned long from, unsigned long to)
 bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
 		struct shape *shape);
 
-/* Whether the code alone proves that instructions begin where @shape says. */
-bool shape_proven(const u8 *page, const struct shape *shape);
+/*
+ * Whether the code alone proves that instructions begin where @shape says. The @before bytes before
+ * the page are code, too, so that the first instructions of a page can be proven.
+ */
+bool shape_proven(const u8 *page, unsigned int before, const struct shape *shape);
 
 /* Whether the cpuid instruction at this offset can be replaced. The result is proven. */
-bool shape_find_cpuid(const u8 *page, unsigned int cpuid, struct shape *shape);
+bool shape_find_cpuid(const u8 *page, unsigned int before, unsigned int cpuid,
+		      struct shape *shape);
 
 #endif

@@ -35,13 +35,14 @@ static bool hot(unsigned int traps)
 /*
  * A site has trapped often in this process. If the process maps a text there, the site is replaced
  * in the text. If the text has no room for it, the process goes back to the file itself and gets a
- * copy of its own.
+ * copy of its own. If the code does not prove the site, only a process that traps there very often
+ * does so: it has to learn all its other sites again.
  *
  * A mapping that is older than the text becomes one of the text. Otherwise the children of a shell
  * that was the first program of the machine would trap for as long as it lives: the copy is of the
  * sites where the shell itself traps.
  */
-static void site_hot(const struct pt_regs *regs)
+static void site_hot(const struct pt_regs *regs, unsigned int traps)
 {
 	struct mm_struct *mm = current->mm;
 	enum outcome outcome = NOT_TEXT;
@@ -58,7 +59,8 @@ static void site_hot(const struct pt_regs *regs)
 	if (shared || joins) {
 		outcome = text_claim_at(ip, regs, false);
 		joins &= outcome == SHARED || outcome == IN_PLACE;
-		if (shared && outcome != NO_STUB && outcome != NOT_TEXT) {
+		if (shared && outcome != NO_STUB && outcome != NOT_TEXT &&
+		    (outcome != NO_PROOF || traps < VMI_TRAPS_AGAIN)) {
 			sites_note(outcome);
 			return;
 		}
@@ -92,7 +94,7 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 		return;
 	traps = heat_by_process(mm->context.ctx_id << 48 ^ mm->context.ctx_id >> 16 ^ regs->ip);
 	if (hot(traps))
-		site_hot(regs);
+		site_hot(regs, traps);
 	else if (traps == 1)
 		text_warm(regs->ip - 2, regs, false);
 }

@@ -13,6 +13,7 @@ static const char *const outcome_names[OUTCOMES] = {
 	[PUT_BACK] = "put_back",
 	[IN_PLACE] = "in_place",
 	[NO_SHAPE] = "refused_shape",
+	[NO_PROOF] = "refused_proof",
 	[NO_CAVE_OR_PAGE] = "refused_page_boundary",
 	[NOT_TEXT] = "refused_not_private_text",
 	[WRITTEN] = "refused_written",

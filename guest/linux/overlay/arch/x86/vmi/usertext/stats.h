@@ -15,6 +15,7 @@ enum outcome {
 	PUT_BACK,
 	IN_PLACE,		/* replaced already: the instruction was executed all the same */
 	NO_SHAPE,
+	NO_PROOF,		/* only the registers say where its instructions begin */
 	NO_CAVE_OR_PAGE,	/* across a page boundary */
 	NOT_TEXT,		/* not private, not of a file, or writable */
 	WRITTEN,		/* something else has written to the page */

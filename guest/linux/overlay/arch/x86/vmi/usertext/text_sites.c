@@ -105,31 +105,39 @@ static u32 stub_write(struct text *text, struct vmi_syscall_site *site)
 	return stub;
 }
 
-/* Whether a site has a shape that may be replaced for all processes that map the file. */
-static bool find_shared_shape(const u8 *page, u32 offset, const struct pt_regs *regs, bool cpuid,
-			      struct shape *shape)
+/*
+ * Finds the shape of a site that may be replaced for all processes that map the file. Returns
+ * SHARED if it has one.
+ */
+static enum outcome find_shared_shape(const u8 *page, unsigned int before, u32 offset,
+				      const struct pt_regs *regs, bool cpuid, struct shape *shape)
 {
 	if (cpuid)
-		return shape_find_cpuid(page, offset, shape);
+		return shape_find_cpuid(page, before, offset, shape) ? SHARED : NO_SHAPE;
+	if (!shape_find(page, offset, regs, shape))
+		return NO_SHAPE;
 	/*
 	 * The program that made the system call chose its registers: they prove nothing to others.
 	 */
-	return shape_find(page, offset, regs, shape) && shape_proven(page, shape);
+	return shape_proven(page, before, shape) ? SHARED : NO_PROOF;
 }
 
-static enum outcome site_claim(struct text *text, const u8 *page, u32 offset,
+/* @page is the page that holds the site; @before bytes before it are of the same segment. */
+static enum outcome site_claim(struct text *text, const u8 *page, unsigned int before, u32 offset,
 			       const struct pt_regs *regs, bool cpuid)
 {
 	u32 base = round_down(offset, PAGE_SIZE), stub;
 	struct vmi_syscall_site site = {};
 	unsigned int first = text->changes;
+	enum outcome outcome;
 	u8 jump[JUMP_SIZE];
 	struct shape shape;
 
 	if (offset_in_page(offset) > PAGE_SIZE - 2)
 		return NO_CAVE_OR_PAGE;
-	if (!find_shared_shape(page, offset_in_page(offset), regs, cpuid, &shape))
-		return NO_SHAPE;
+	outcome = find_shared_shape(page, before, offset_in_page(offset), regs, cpuid, &shape);
+	if (outcome != SHARED)
+		return outcome;
 	/* Bytes outside the segment prove nothing, and stubs are not padding. */
 	if (base < text->start || (shape.cave && base + shape.cave + JUMP_SIZE > text->end))
 		return NO_SHAPE;
@@ -168,12 +176,29 @@ static enum outcome site_claim(struct text *text, const u8 *page, u32 offset,
 	return SHARED;
 }
 
+/*
+ * Copies the page that holds @offset to the second page of @pages, and the end of the page before
+ * it, as far as it is of the same segment, to the end of the first. Returns how many bytes that
+ * are, or an error.
+ */
+static int site_copy(struct text *text, struct file *file, u32 offset, u8 *pages)
+{
+	u32 base = round_down(offset, PAGE_SIZE), index = base >> PAGE_SHIFT;
+	int result = text_page_copy(text, file, index, pages + PAGE_SIZE);
+
+	if (result || base <= text->start)
+		return result;
+	result = text_page_copy(text, file, index - 1, pages);
+	return result ? result : min(base - text->start, SHAPE_BEFORE_MAX);
+}
+
 enum outcome text_add(struct text *text, struct file *file, u32 offset, const struct pt_regs *regs,
 		      bool cpuid)
 {
-	enum outcome outcome;
+	enum outcome outcome = BUSY;
 	unsigned int i;
-	u8 *page;
+	int before;
+	u8 *pages;
 
 	if (READ_ONCE(text->dead) || offset < text->start || offset >= text->end)
 		return NOT_TEXT;
@@ -182,16 +207,16 @@ enum outcome text_add(struct text *text, struct file *file, u32 offset, const st
 			return IN_PLACE;
 	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2)
 		return NO_STUB;
-	page = (u8 *)__get_free_page(GFP_KERNEL);
-	if (!page)
+	pages = (u8 *)__get_free_pages(GFP_KERNEL, 1);
+	if (!pages)
 		return NO_MEMORY;
-	outcome = BUSY;
-	if (!text_page_copy(text, file, offset >> PAGE_SHIFT, page)) {
-		outcome = site_claim(text, page, offset, regs, cpuid);
+	before = site_copy(text, file, offset, pages);
+	if (before >= 0) {
+		outcome = site_claim(text, pages + PAGE_SIZE, before, offset, regs, cpuid);
 		/* A failure because of one program's registers says nothing about others. */
 		if (cpuid || outcome == SHARED)
 			text->site[text->sites++] = offset;
 	}
-	free_page((unsigned long)page);
+	free_pages((unsigned long)pages, 1);
 	return outcome;
 }
