@@ -8,6 +8,7 @@ use paravane_tests::{program, tree, vm};
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const SERVE: &str = "echo started; trap 'echo stopping; exit 4' TERM; while :; do sleep 0.1; done";
@@ -91,6 +92,28 @@ fn a_life() {
     user.refused(&["stop", "one"], "not running");
     assert_eq!(user.ok(&["rm", "one"]), "one\n");
     user.refused(&["inspect", "one"], "no machine one");
+}
+
+/// As scripts start them: `xargs -P 60`.
+#[test]
+fn many_commands_at_once() {
+    let user = User::new();
+    user.detach(&["--name", "many"], SERVE);
+    thread::scope(|scope| {
+        let started: Vec<_> = (0..60)
+            .map(|number: u32| {
+                let user = &user;
+                let command = format!("echo {number}; exit {number}");
+                scope.spawn(move || user.run(&["exec", "many", "--", "sh", "-c", &command]))
+            })
+            .collect();
+        for (number, run) in started.into_iter().enumerate() {
+            let run = run.join().unwrap();
+            let expected = (i32::try_from(number).unwrap(), format!("{number}\n"));
+            assert_eq!((run.code, run.stdout.clone()), expected, "{run:?}");
+        }
+    });
+    user.ok(&["kill", "many"]);
 }
 
 #[test]

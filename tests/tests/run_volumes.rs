@@ -66,6 +66,28 @@ fn rights(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// Whatever the order of the options is.
+#[test]
+fn a_folder_in_a_folder_is_mounted_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("outer/inner")).unwrap();
+    fs::create_dir(path("other")).unwrap();
+    fs::write(path("outer/file"), "outer\n").unwrap();
+    fs::write(path("other/file"), "other\n").unwrap();
+    let outer = format!("{}:/m", path("outer").display());
+    let inner = format!("{}:/m/inner", path("other").display());
+    for volumes in [[&outer, &inner], [&inner, &outer]] {
+        let mut command = vm::command(["--volume", volumes[0], "--volume", volumes[1]]);
+        let run = program::finish(command.args(["--", "cat", "/m/file", "/m/inner/file"]));
+        assert_eq!(
+            (run.code, run.stdout.as_str()),
+            (0, "outer\nother\n"),
+            "{run:?}"
+        );
+    }
+}
+
 #[test]
 fn a_guest_makes_no_setuid_program_of_this_host() {
     let folders = Folders::new();

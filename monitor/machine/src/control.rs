@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Largest length of a line, in bytes.
 const MAX_LINE: usize = 4096;
 /// Largest number of clients that have not sent their request yet. One more drops the oldest.
-const MAX_CLIENTS: usize = 64;
+const MAX_CLIENTS: usize = 256;
 /// Largest size of an answer in JSON, in bytes. The figures of 64 vCPUs and 32 devices, and the ids
 /// of 1024 processes, are far smaller.
 const MAX_JSON: u64 = 1 << 20;

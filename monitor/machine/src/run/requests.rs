@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Clients that may wait for a connection to the agent.
-const MAX_WAITING: usize = 16;
+const MAX_WAITING: usize = 256;
 
 /// Answers with a file whose content is JSON.
 fn give_json(client: Client, what: &impl Serialize) {

@@ -96,6 +96,8 @@ impl Resources {
                 read_only: volume.read_only,
             });
         }
+        // A folder in another folder is mounted after it, whatever the order of the options.
+        resources.mounts.sort_by_key(|mount| depth(&mount.target));
         for path in &spec.consoles {
             let context = || format!("--console {}", path.display());
             let (listener, name) = socket::listen(path).with_context(context)?;
@@ -110,6 +112,12 @@ impl Resources {
         resources.connected = network::connect(spec, report, devices)?;
         Ok(resources)
     }
+}
+
+/// How many names a path has.
+fn depth(path: &[u8]) -> usize {
+    let names = path.split(|byte| *byte == b'/');
+    names.filter(|name| !name.is_empty()).count()
 }
 
 /// The device for a disk, the machine's `index`th.
