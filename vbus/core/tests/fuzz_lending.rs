@@ -16,7 +16,7 @@ use paravane_vbus::{ConnectionId, MemoryContext, Vbus};
 use paravane_vbus_shm::fault::{Fault, plant};
 use paravane_vbus_shm::loans::PLACES;
 use sharing::{Got, LONG, Port, SIZE, SLOTS};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +63,8 @@ struct World {
     vbus: Vbus,
     ports: [Option<One>; PORTS],
     slots: BTreeMap<ConnectionId, Arc<Memory>>,
+    /// Connections of ports that cheat, also of those that have gone.
+    cheats: BTreeSet<u64>,
     process: u64,
     lent: u64,
 }
@@ -75,6 +77,7 @@ impl World {
             vbus,
             ports: [const { None }; PORTS],
             slots: BTreeMap::new(),
+            cheats: BTreeSet::new(),
             process: 1,
             lent: 0,
         }
@@ -108,6 +111,9 @@ impl World {
         }
         port.up(&mut self.vbus);
         self.slots.insert(port.id, port.slots.clone());
+        if !honest {
+            self.cheats.insert(port.id.0);
+        }
         self.ports[number] = Some(One::new(port, honest));
     }
 
@@ -197,20 +203,13 @@ impl World {
 
     /// Looks whether what was kept is as it was. Frames of ports that cheat may change.
     fn give_back(&mut self, number: usize, most: usize) {
-        let cheats: Vec<u64> = {
-            let cheats = self.ports.iter().flatten().filter(|one| !one.honest);
-            cheats.map(|one| one.port.id.0).collect()
-        };
         let Some(one) = &mut self.ports[number] else {
             return;
         };
         for _ in 0..most.min(one.kept.len()) {
             let (got, frame) = one.kept.pop_front().unwrap();
-            let cheated = got.lent.as_ref().is_some_and(|lent| {
-                // One that has gone changes nothing any more, but may have done so before.
-                let there = self.slots.contains_key(&ConnectionId(lent.lender.into()));
-                !there || cheats.contains(&lent.lender.into())
-            });
+            let lender = got.lent.as_ref().map(|lent| lent.lender.into());
+            let cheated = lender.is_some_and(|lender| self.cheats.contains(&lender));
             assert!(
                 cheated || one.port.whole(&got) == frame,
                 "it was overwritten"
