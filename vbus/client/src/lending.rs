@@ -26,9 +26,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Most bytes of slots.
-const BYTES: u64 = 32 << 20;
-
 /// The memory of the slots.
 #[derive(Debug)]
 struct Slots {
@@ -78,7 +75,7 @@ pub struct Lending {
 /// The number of slots of a client whose queues have so many descriptors with such buffers: two
 /// for each, in the memory that there may be.
 pub fn slots(descriptors: u32, buffer: u32) -> u32 {
-    let most = BYTES / u64::from(buffer.max(1));
+    let most = loans::BYTES / u64::from(buffer.max(1));
     let most = u32::try_from(most).unwrap_or(u32::MAX).min(loans::SLOTS);
     descriptors.saturating_mul(2).min(most)
 }

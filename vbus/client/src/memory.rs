@@ -4,6 +4,7 @@
 use crate::control::Error;
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use paravane_vbus::{Readable, Region};
+use paravane_vbus_shm::loans;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create,
@@ -11,8 +12,6 @@ use rustix::fs::{
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
-/// Most bytes that another client lends.
-const MOST: i64 = 64 << 20;
 /// `f_type` of the file system of ordinary memfds. Pages of another one may be missing, and an
 /// access would end the process.
 const TMPFS: u64 = 0x0102_1994;
@@ -63,9 +62,11 @@ impl Lent {
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(fixed));
         let kind = fstatfs(file).ok().map(|kind| u64::try_from(kind.f_type));
         let size = fstat(file).map_or(0, |status| status.st_size);
-        if !sealed || kind != Some(Ok(TMPFS)) || !(1..=MOST).contains(&size) {
+        if !sealed || kind != Some(Ok(TMPFS)) {
             return None;
         }
+        let size = u64::try_from(size).ok();
+        let size = size.filter(|size| (1..=loans::BYTES).contains(size))?;
         let len = usize::try_from(size).ok()?;
         // SAFETY: the bytes are only read by raw copies (`Readable`), so it does not matter that
         // their owner writes them meanwhile. The seals keep the size.

@@ -69,6 +69,11 @@ fn share(link: &mut Link, pairs: &mut Pairs) -> Result<bool, Error> {
     let agreed = match link.lend(lending.offer()) {
         Ok(()) => true,
         Err(Error::Refused(why)) if why.kind() != Kind::Invalid => false,
+        // The answer to a request that it does not know.
+        Err(Error::Refused(why)) => {
+            let text = format!("vbusd cannot share memory: {why}: it may be an older version");
+            return Err(Error::Invalid(text));
+        }
         Err(error) => return Err(error),
     };
     lending.agree(agreed);

@@ -361,12 +361,13 @@ fn lend(
     };
     let lent = Lent::map(file)?;
     let bytes = u64::from(slots) * u64::from(size);
-    if slots > loans::SLOTS || bytes == 0 || bytes > lent.len() {
+    if slots > loans::SLOTS || bytes == 0 || bytes > lent.len() || lent.len() > loans::BYTES {
         let text = format!(
             "{slots} slots of {size} bytes are not possible in {} bytes: 1 to {} are, of one byte \
-             at least",
+             at least, in {} bytes at most",
             lent.len(),
-            loans::SLOTS
+            loans::SLOTS,
+            loans::BYTES
         );
         return Err(invalid(text));
     }

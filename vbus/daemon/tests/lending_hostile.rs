@@ -104,7 +104,7 @@ fn what_makes_no_sense_of_memory_that_is_lent_is_refused() {
     let writable = memfd(len, fixed());
     let short = memfd(len - 1, fixed() | SealFlags::FUTURE_WRITE);
     let empty = memfd(0, fixed() | SealFlags::FUTURE_WRITE);
-    let large = memfd((64 << 20) + 1, fixed() | SealFlags::FUTURE_WRITE);
+    let large = memfd(loans::BYTES + 1, fixed() | SealFlags::FUTURE_WRITE);
     let other = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
     for bad in [&unsealed, &writable, &short, &empty, &large, &other] {
         assert_eq!(

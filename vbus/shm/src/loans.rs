@@ -24,6 +24,9 @@ use crate::fault::{self, Fault};
 pub const PLACES: usize = 8;
 /// Most slots of a client.
 pub const SLOTS: u32 = 4096;
+/// Most bytes of their memory. Pages that its owner has never written are charged to the control
+/// group of whoever reads them first.
+pub const BYTES: u64 = 8 << 20;
 /// The words before those of slots: that of announcements, and one for each place.
 const HEAD: usize = 16;
 const _: () = assert!(HEAD > PLACES);
