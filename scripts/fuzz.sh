@@ -28,6 +28,7 @@ targets=(
 	"rng paravane-devices fuzz::simple::rng"
 	"vbus_block paravane-vbus vbus_block"
 	"vbus_core paravane-vbus vbus_core"
+	"vbus_lending paravane-vbus vbus_lending"
 	"vbus_protocol paravane-vbus-protocol vbus_protocol"
 	"vbusd_attributes paravane-vbusd fuzz::vbusd_attributes"
 	"vbusd_cards paravane-vbusd card::fuzz::vbusd_cards"

@@ -11,7 +11,7 @@ use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 use std::process::Command;
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "host",
     "host-apart",
     "virtio-net",
@@ -20,6 +20,7 @@ const PATHS: [&str; 8] = [
     "venet-tap",
     "virtio-net-guests",
     "venet-guests",
+    "venet-guests-share",
 ];
 
 /// Those that this host can have: client and server of `host-apart` need a processor each.

@@ -105,6 +105,9 @@ pub fn event(event: &Event) -> (u32, u32) {
         Event::Added { id, .. } => (word(layout::VBUS_EVENT_ADDED), *id),
         Event::Dropped { id } => (word(layout::VBUS_EVENT_DROPPED), *id),
         Event::Closed { .. } => (word(layout::VBUS_EVENT_CLOSED), 0),
-        Event::Removed | Event::Lost => (word(layout::VBUS_EVENT_LOST), 0),
+        // A guest's memory is lent to nobody.
+        Event::Removed | Event::Lost | Event::Lends { .. } | Event::Withdrawn { .. } => {
+            (word(layout::VBUS_EVENT_LOST), 0)
+        }
     }
 }

@@ -5,6 +5,9 @@
 //! The monitor agrees with the device on what may be unfinished in frames, and the guest with the
 //! card. Where the two differ, the card finishes frames.
 //!
+//! A card may share with others of the device: then the card of a guest that gets a frame copies it
+//! from this monitor's memory, and vbusd copies only the headers.
+//!
 //! Where vbusd ends, the guest's frames wait in its queue until the monitor has joined again. Where
 //! an administrator takes the device from the bus, the card disappears from the guest.
 
@@ -20,9 +23,10 @@ use paravane_vbus::{
     Round, Sent, Work,
 };
 use paravane_vbus_cards::looks::FEW;
-use paravane_vbus_client::{Client, Error as ClientError, Options, Put};
+use paravane_vbus_client::{Client, Error as ClientError, Options, Put, Terms};
 use std::path::Path;
 use std::sync::Arc;
+use tracing::info;
 
 /// Descriptors of each of the monitor's queues.
 const COUNT: u32 = 256;
@@ -50,7 +54,8 @@ pub struct Far {
 
 impl From<Outside> for Trouble {
     fn from(outside: Outside) -> Self {
-        // The client's own memory has all of its frames, so it is the guest's.
+        // The client has looked for all of its frames in its own memory and those of others, which
+        // stay while it has them. So it is the guest's.
         Trouble::Guest(Broken::Memory(outside))
     }
 }
@@ -106,6 +111,18 @@ impl Far {
     /// # Errors
     /// vbusd cannot be reached or refuses, or the device is no network.
     pub fn join(socket: &Path, bus: &str, device: &str) -> Result<Self, ClientError> {
+        Far::join_on(socket, bus, device, false)
+    }
+
+    /// The same, and shares with others of the device, where it lets them.
+    ///
+    /// # Errors
+    /// As [`Far::join`].
+    pub fn join_sharing(socket: &Path, bus: &str, device: &str) -> Result<Self, ClientError> {
+        Far::join_on(socket, bus, device, true)
+    }
+
+    fn join_on(socket: &Path, bus: &str, device: &str, sharing: bool) -> Result<Self, ClientError> {
         let options = Options {
             socket: socket.to_path_buf(),
             bus: bus.to_string(),
@@ -113,7 +130,16 @@ impl Far {
             count: COUNT,
             buffer: u32::try_from(BUFFER).unwrap_or(u32::MAX),
         };
-        let mut client = Client::connect_hearing(options, cap::ALL)?;
+        let terms = Terms {
+            capabilities: cap::ALL,
+            hearing: true,
+            sharing,
+            ..Terms::default()
+        };
+        let mut client = Client::connect_on(options, terms)?;
+        if sharing && !client.shares() {
+            info!("virtual bus: device {device} shares no memory now: frames are copied");
+        }
         let found = &client.interface().interface;
         let Some(mac) = client.mac().filter(|_| found == TYPE) else {
             return Err(ClientError::Invalid(format!(

@@ -4,6 +4,7 @@
 //! guest does what it likes, and its vCPUs a little of the work. The bridge must not panic, hang,
 //! or write where no buffer lies.
 
+use crate::far_share_tests::{BYTES, LENDER, fixed, memory};
 use crate::fuzz::{Canary, KICKS, STEPS, kick, step};
 use crate::hostile_vbusd::{HostileVbusd, Script, Theirs};
 use crate::model::Model;
@@ -11,8 +12,10 @@ use crate::test_guest::Guest;
 use crate::{Bridge, Far, FarDisk};
 use paravane_devices::OwnDevice;
 use paravane_fuzz::{Input, fuzz};
+use paravane_vbus::ethernet::lent::{LENT, Lent};
 use paravane_vbus::{ConnectionId, Event};
 use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
+use rustix::fs::SealFlags;
 use std::mem::offset_of;
 use std::sync::Arc;
 
@@ -94,7 +97,10 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
     let mut said = script(&mut input, CARD, vec![2; length]);
     // The last byte, so that stored inputs keep their meaning.
     said.caps = bytes.last().map_or(0, |&last| u32::from(last));
-    let (far, theirs) = vbusd.join(said, || Far::join(&vbusd.socket, "lan", "dev"));
+    // The upper bit of that byte: the card shares.
+    let shares = said.caps & 0x80 != 0;
+    let join = if shares { Far::join_sharing } else { Far::join };
+    let (far, theirs) = vbusd.join(said, || join(&vbusd.socket, "lan", "dev"));
     let (Ok(far), Some(mut theirs)) = (far, theirs) else {
         return;
     };
@@ -145,6 +151,7 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
                 guest.bridge.serve(true, 1);
             }
             14..17 => _ = theirs.take(|_| Vec::new()),
+            kind @ 20..24 if shares => lent(&mut theirs, &mut input, kind),
             _ => any(&mut theirs, &mut input),
         }
         if number < KICKS {
@@ -157,6 +164,46 @@ fn card(vbusd: &HostileVbusd, bytes: &[u8]) {
         }
     }
     canary.check(&guest.memory);
+}
+
+/// What a device says of memory that others lend, and of frames in it.
+fn lent(theirs: &mut Theirs, input: &mut Input<'_>, kind: u8) {
+    let place = u32::from(input.u8() % 3);
+    let lender = u32::from(input.u8() % 3) + LENDER;
+    if kind == 20 {
+        let connection = ConnectionId(u64::from(!input.u8().is_multiple_of(8)));
+        return theirs.tell(Event::Withdrawn { connection, place });
+    }
+    if kind == 21 {
+        let seals = match input.u8() % 8 {
+            0 => SealFlags::GROW,
+            _ => fixed(),
+        };
+        let file = memory(BYTES, seals);
+        return theirs.lends(
+            place,
+            lender.into(),
+            Some(&file).filter(|_| !input.u8().is_multiple_of(8)),
+        );
+    }
+    let parts = (0..input.u8() % 4)
+        .map(|_| (u32::from(input.u16()), u32::from(input.u16() % 9000)))
+        .collect();
+    let said = Lent {
+        place,
+        lender,
+        flags: input.pick(&[0, 0, 0, 1, u32::MAX]),
+        parts,
+        head: (0, 0),
+    };
+    let mut bytes = Vec::new();
+    let length = usize::from(input.u8() % 40);
+    said.write(input.bytes(length), &mut bytes);
+    if input.u8().is_multiple_of(8) {
+        let at = usize::from(input.u8()) % bytes.len();
+        bytes[at] = input.u8();
+    }
+    theirs.fill(&bytes, u32::try_from(bytes.len()).unwrap(), LENT);
 }
 
 /// What a device that breaks the rules does, of any kind.

@@ -267,6 +267,23 @@ impl Theirs {
         let _ = rustix::net::send(&self.control, packet, flags);
     }
 
+    /// Says that another client lends, with this file.
+    pub fn lends(&self, place: u32, lender: u64, file: Option<&OwnedFd>) {
+        let event = Reply::Event(Event::Lends {
+            connection: ConnectionId(1),
+            place,
+            lender: ConnectionId(lender),
+        });
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let files: Vec<_> = file.map(AsFd::as_fd).into_iter().collect();
+        let _ = send(
+            self.control.as_fd(),
+            &encode(&event).unwrap(),
+            &files,
+            flags,
+        );
+    }
+
     pub fn tell(&self, event: Event) {
         self.say(&encode(&Reply::Event(event)).unwrap());
     }

@@ -25,6 +25,8 @@ mod disk;
 mod far;
 mod far_disk;
 #[cfg(test)]
+mod far_share_tests;
+#[cfg(test)]
 mod far_tests;
 #[cfg(test)]
 mod fuzz;

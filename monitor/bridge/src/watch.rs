@@ -128,7 +128,7 @@ impl Watch {
         while let Some(event) = control.event()? {
             match event {
                 Event::Removed => return Err(Error::Lost("the machine was expelled".into())),
-                Event::Closed { .. } => {}
+                Event::Closed { .. } | Event::Lends { .. } | Event::Withdrawn { .. } => {}
                 Event::Added { .. } | Event::Dropped { .. } | Event::Lost => self.stale = true,
             }
         }

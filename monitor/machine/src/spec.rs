@@ -364,6 +364,10 @@ pub enum Net {
         bus: String,
         /// The device there.
         device: String,
+        /// Others of the device that agree may read what the guest sends, from the monitor's
+        /// memory.
+        #[serde(default)]
+        share: bool,
     },
 }
 

@@ -5,7 +5,7 @@
 //! functions call nothing that panics but for lack of memory, which aborts.
 
 use crate::held::Held;
-use paravane_vbus_client::{Client, Error, Options};
+use paravane_vbus_client::{Client, Error, Options, Terms};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -160,6 +160,31 @@ pub unsafe extern "C" fn vbus_connect_hearing(
     unsafe { held(made, error, error_len) }
 }
 
+/// See vbus.h.
+///
+/// # Safety
+/// As `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_connect_sharing(
+    socket: *const c_char,
+    bus: *const c_char,
+    device: *const c_char,
+    count: u32,
+    buffer: u32,
+    error: *mut c_char,
+    error_len: usize,
+) -> *mut Held {
+    // SAFETY: the caller's promise.
+    let options = unsafe { options(socket, bus, device, [count, buffer]) };
+    let terms = Terms {
+        sharing: true,
+        ..Terms::default()
+    };
+    let made = options.and_then(|options| Client::connect_on(options, terms));
+    // SAFETY: the caller's promise.
+    unsafe { held(made, error, error_len) }
+}
+
 /// What a client is to connect to.
 ///
 /// # Safety
@@ -208,6 +233,16 @@ pub unsafe extern "C" fn vbus_pairs(client: *const Held) -> u32 {
     // SAFETY: the caller's promise.
     let held = unsafe { &*client };
     u32::try_from(held.client.pairs()).unwrap_or(u32::MAX)
+}
+
+/// See vbus.h.
+///
+/// # Safety
+/// `client` is from `vbus_connect`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vbus_shares(client: *const Held) -> c_int {
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { &*client }.client.shares())
 }
 
 /// See vbus.h.

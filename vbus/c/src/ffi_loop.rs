@@ -44,7 +44,7 @@ fn name(text: &str) -> [c_char; NAME] {
     name
 }
 
-/// `None`: it is about another connection, which a client of C does not have.
+/// `None`: it is about another connection, which a client of C does not have, or for the library.
 fn event(from: &Event) -> Option<CEvent> {
     let (kind, interface, text, of) = match from {
         Event::Added {
@@ -54,7 +54,9 @@ fn event(from: &Event) -> Option<CEvent> {
         } => (ADDED, *id, name.as_str(), interface.as_str()),
         Event::Dropped { id } => (DROPPED, *id, "", ""),
         Event::Lost => (MISSED, 0, "", ""),
-        Event::Closed { .. } | Event::Removed => return None,
+        Event::Closed { .. } | Event::Removed | Event::Lends { .. } | Event::Withdrawn { .. } => {
+            return None;
+        }
     };
     Some(CEvent {
         kind,

@@ -2,12 +2,13 @@
 //! A client of a bus with a connection to one device.
 
 use crate::control::{Error, wait};
-use crate::events;
+use crate::lending::Lending;
 use crate::link::{Link, Options, PAUSE, may_come_back};
-use crate::pairs::Pairs;
+use crate::opening::{Capabilities, open};
+use crate::pairs::{Extras, Pairs};
 use crate::queues::Put;
-use paravane_vbus::ethernet::{TYPE as ETHERNET, call, more};
-use paravane_vbus::{Content, Event, Interface, Kind, MemoryContext, Parts};
+use paravane_vbus::ethernet::more;
+use paravane_vbus::{Content, Event, Interface, MemoryContext, Parts};
 use rustix::event::{PollFd, PollFlags};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -38,11 +39,29 @@ pub struct Statistics {
     pub slept: u64,
 }
 
-/// Capabilities of an Ethernet device.
-#[derive(Clone, Copy, Debug, Default)]
-struct Capabilities {
-    wanted: u32,
-    agreed: u32,
+/// What a client wants of its device.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Capabilities of an Ethernet device, of which the two agree on some.
+    pub capabilities: u32,
+    /// Pairs of queues, 1 to 8.
+    pub pairs: u32,
+    /// The client hears of the state of an Ethernet device's link.
+    pub hearing: bool,
+    /// Clients of the device that share, too, may read all that this one sends, and it reads what
+    /// they send. Long packets between two of these are not copied by vbusd.
+    pub sharing: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms {
+            capabilities: 0,
+            pairs: 1,
+            hearing: false,
+            sharing: false,
+        }
+    }
 }
 
 /// A client. It belongs to one thread at a time.
@@ -84,7 +103,14 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_pairs(options: Options, capabilities: u32, pairs: u32) -> Result<Self, Error> {
-        Client::open(options, capabilities, pairs, false)
+        Client::connect_on(
+            options,
+            Terms {
+                capabilities,
+                pairs,
+                ..Terms::default()
+            },
+        )
     }
 
     /// As [`Client::connect_with`], and hears of the state of an Ethernet device's link, which
@@ -93,15 +119,31 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_hearing(options: Options, capabilities: u32) -> Result<Self, Error> {
-        Client::open(options, capabilities, 1, true)
+        Client::connect_on(
+            options,
+            Terms {
+                capabilities,
+                hearing: true,
+                ..Terms::default()
+            },
+        )
     }
 
-    fn open(options: Options, capabilities: u32, pairs: u32, events: bool) -> Result<Self, Error> {
-        let mut pairs = Pairs::new(pairs, options.count, options.buffer, events)?;
+    /// The same on any terms.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]. A device whose clients do not share is no error
+    /// ([`Client::shares`]).
+    pub fn connect_on(options: Options, terms: Terms) -> Result<Self, Error> {
+        let extras = Extras {
+            events: terms.hearing,
+            sharing: terms.sharing,
+        };
+        let mut pairs = Pairs::new(terms.pairs, options.count, options.buffer, extras)?;
         let mut mac = None;
         let mut caps = Capabilities {
-            wanted: capabilities,
-            agreed: 0,
+            wanted: terms.capabilities,
+            ..Capabilities::default()
         };
         let link = open(&options, &mut pairs, &mut mac, &mut caps)?;
         Ok(Client {
@@ -132,6 +174,19 @@ impl Client {
     #[must_use]
     pub fn capabilities(&self) -> u32 {
         self.caps.agreed
+    }
+
+    /// Whether the client shares with others of its device: both want it.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        self.caps.shares
+    }
+
+    /// Packets of others that were lost since vbusd, or the connection, ended before they were
+    /// received.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.pairs.lending.as_ref().map_or(0, Lending::lost)
     }
 
     /// The number of pairs of queues that the client and the device have agreed on.
@@ -193,7 +248,8 @@ impl Client {
         self.pairs.parts()
     }
 
-    /// The client's memory, where that packet lies. The device may write it at any time.
+    /// The client's memory, and that of others with whom it shares, where that packet lies. The
+    /// device, and the sender of a packet, may write it at any time.
     #[must_use]
     pub fn memory(&self) -> &dyn MemoryContext {
         self.pairs.memory()
@@ -343,7 +399,14 @@ impl Client {
     /// # Errors
     /// [`Error::Lost`]: this connection was closed, or vbusd has ended.
     pub fn event(&mut self) -> Result<Option<Event>, Error> {
-        self.link.event()
+        while let Some((event, file)) = self.link.event()? {
+            match self.pairs.heard(event, file.as_ref())? {
+                // There may be another one, when vbusd knows that this was handled.
+                None => self.notify(),
+                event => return Ok(event),
+            }
+        }
+        Ok(None)
     }
 
     /// Sets how early vbusd does what this connection asks for, 0 to 3, at first 1: in each of its
@@ -418,73 +481,4 @@ impl Client {
     pub fn file(&self) -> BorrowedFd<'_> {
         self.link.bell()
     }
-}
-
-/// Joins, opens, agrees on capabilities and pairs, shares all queues, and brings the link of an
-/// Ethernet device up.
-fn open(
-    options: &Options,
-    pairs: &mut Pairs,
-    mac: &mut Option<[u8; 6]>,
-    caps: &mut Capabilities,
-) -> Result<Link, Error> {
-    let mut link = Link::open(options, pairs.file(), &[])?;
-    let ethernet = link.interface.interface == ETHERNET;
-    let (mut agreed, mut many) = (0, 1);
-    if ethernet && caps.wanted != 0 {
-        agreed = agree(&mut link, 0, caps.wanted)?;
-    }
-    if let Some(events) = &mut pairs.events {
-        let told = ethernet && agree(&mut link, events::GROUP, events::LINK)? != 0;
-        events.agree(told);
-    }
-    if ethernet && pairs.wanted() > 1 {
-        many = agree_on_pairs(&mut link, pairs.wanted())?;
-    }
-    // What lies in the queues has a form that the other side would take for another one: a part of
-    // a frame for a frame, and bytes of its sender's data for its addresses.
-    let others = agreed != caps.agreed;
-    pairs.agree(many, others);
-    link.share(&pairs.shared())?;
-    pairs.attached(others)?;
-    if ethernet {
-        // Its old address, unless another client has it now.
-        if let Some(mac) = mac {
-            let _ = link.call(call::MACSET, mac);
-        }
-        let found = link.call(call::MACQUERY, &[])?;
-        *mac = found.try_into().ok();
-        link.call(call::LINKUP, &[])?;
-    }
-    caps.agreed = agreed;
-    Ok(link)
-}
-
-/// What a device answers to a call. `None`: it has no such call.
-fn answer(link: &mut Link, call: u32, argument: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-    match link.call(call, argument) {
-        Ok(answer) => Ok(Some(answer)),
-        Err(Error::Refused(why)) if why.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The capabilities of a group that the device has, too.
-fn agree(link: &mut Link, group: u32, wanted: u32) -> Result<u32, Error> {
-    let argument = [group, wanted].map(u32::to_le_bytes).concat();
-    let answer = answer(link, call::NEGCAP, &argument)?.unwrap_or_default();
-    let bits = answer.get(4..).and_then(<[u8]>::first_chunk);
-    Ok(bits.map_or(0, |bits| u32::from_le_bytes(*bits)) & wanted)
-}
-
-/// The number of pairs that the device has, too.
-fn agree_on_pairs(link: &mut Link, wanted: usize) -> Result<usize, Error> {
-    let argument = u32::try_from(wanted).unwrap_or(u32::MAX).to_le_bytes();
-    let Some(answer) = answer(link, call::PAIRS, &argument)? else {
-        return Ok(1);
-    };
-    let number = answer.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-    let number = number.and_then(|number| usize::try_from(number).ok());
-    let fits = number.filter(|number| (1..=wanted).contains(number));
-    fits.ok_or_else(|| Error::Protocol(format!("{answer:?} is no number of pairs")))
 }

@@ -66,7 +66,7 @@ impl From<protocol::Error> for Error {
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
-    events: VecDeque<Event>,
+    events: VecDeque<(Event, Option<OwnedFd>)>,
     packet: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Control {
             }
             match self.next()? {
                 Some((Reply::Event(_), _)) if left.is_zero() => return Err(no_answer()),
-                Some((Reply::Event(event), _)) => self.keep(event),
+                Some((Reply::Event(event), files)) => self.keep(event, files),
                 Some((Reply::Error(error), _)) => return Err(error.into()),
                 Some(answer) => return Ok(answer),
                 None => {}
@@ -130,12 +130,12 @@ impl Control {
         }
     }
 
-    fn keep(&mut self, event: Event) {
+    fn keep(&mut self, event: Event, files: Vec<OwnedFd>) {
         if self.events.len() == EVENTS {
             self.events.clear();
-            self.events.push_back(Event::Lost);
+            self.events.push_back((Event::Lost, None));
         }
-        self.events.push_back(event);
+        self.events.push_back((event, files.into_iter().next()));
     }
 
     /// The next event, if one has come.
@@ -143,11 +143,19 @@ impl Control {
     /// # Errors
     /// vbusd has ended.
     pub fn event(&mut self) -> Result<Option<Event>, Error> {
+        Ok(self.event_with()?.map(|(event, _)| event))
+    }
+
+    /// The same, with the file that came beside it.
+    ///
+    /// # Errors
+    /// vbusd has ended.
+    pub fn event_with(&mut self) -> Result<Option<(Event, Option<OwnedFd>)>, Error> {
         if let Some(event) = self.events.pop_front() {
             return Ok(Some(event));
         }
         match self.next()? {
-            Some((Reply::Event(event), _)) => Ok(Some(event)),
+            Some((Reply::Event(event), files)) => Ok(Some((event, files.into_iter().next()))),
             Some((reply, _)) => Err(unexpected(&reply)),
             None => Ok(None),
         }

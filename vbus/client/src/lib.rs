@@ -12,15 +12,18 @@ mod client;
 mod control;
 mod disk;
 mod events;
+#[expect(unsafe_code, reason = "words in mapped memory")]
+mod lending;
 mod link;
 #[expect(unsafe_code, reason = "mapped memory")]
 mod memory;
+mod opening;
 mod pairs;
 #[expect(unsafe_code, reason = "rings in mapped memory")]
 mod queues;
 mod requests;
 
-pub use client::{Client, Statistics, Woken};
+pub use client::{Client, Statistics, Terms, Woken};
 pub use control::{Control, Error};
 pub use disk::Disk;
 pub use link::{Options, may_come_back};

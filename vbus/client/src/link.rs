@@ -88,6 +88,22 @@ impl Link {
         Ok(())
     }
 
+    /// Lets the device lend slots: of which the words are at this offset, so many of so many bytes,
+    /// in this file.
+    pub fn lend(
+        &mut self,
+        (table, [slots, size], file): (u64, [u32; 2], BorrowedFd<'_>),
+    ) -> Result<(), Error> {
+        let request = Request::Lend {
+            connection: self.connection,
+            table,
+            slots,
+            size,
+        };
+        self.control.ask_with(&request, &[file])?;
+        Ok(())
+    }
+
     /// Calls the device.
     pub fn call(&mut self, call: u32, argument: &[u8]) -> Result<Vec<u8>, Error> {
         let request = Request::Call {
@@ -139,14 +155,24 @@ impl Link {
         }
     }
 
-    /// The next event of the bus. The end of this connection is an error.
-    pub fn event(&mut self) -> Result<Option<Event>, Error> {
-        match self.control.event()? {
-            Some(Event::Closed { connection, why }) if connection == self.connection => {
-                Err(Error::Lost(why))
+    /// The next event of the bus, with its file. The end of this connection is an error. Lenders at
+    /// another connection are none of this one.
+    pub fn event(&mut self) -> Result<Option<(Event, Option<OwnedFd>)>, Error> {
+        loop {
+            let event = self.control.event_with()?;
+            match event {
+                Some((Event::Closed { connection, why }, _)) if connection == self.connection => {
+                    return Err(Error::Lost(why));
+                }
+                Some((Event::Removed, _)) => {
+                    return Err(Error::Lost("the client is on no bus any more".into()));
+                }
+                Some((
+                    Event::Lends { connection, .. } | Event::Withdrawn { connection, .. },
+                    _,
+                )) if connection != self.connection => {}
+                event => return Ok(event),
             }
-            Some(Event::Removed) => Err(Error::Lost("the client is on no bus any more".into())),
-            event => Ok(event),
         }
     }
 }

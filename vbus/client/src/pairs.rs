@@ -3,11 +3,13 @@
 
 use crate::control::Error;
 use crate::events::{self, Events};
+use crate::lending::{self, Lending};
 use crate::queues::{Put, Queues, Shape};
 use paravane_vbus::ethernet::{Flow, queues};
-use paravane_vbus::{Content, MemoryContext, Parts, limits};
+use paravane_vbus::{Content, Event, MemoryContext, Parts, limits};
 use paravane_vbus_protocol::Shared;
-use std::os::fd::{AsFd, BorrowedFd};
+use paravane_vbus_shm::loans;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A pair, and the packet that comes by it.
 #[derive(Debug)]
@@ -28,12 +30,24 @@ pub struct Pairs {
     count: u32,
     /// Where the client wants to know of events.
     pub events: Option<Events>,
+    /// Where it shares.
+    pub lending: Option<Lending>,
+}
+
+/// What a client has besides its pairs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// A queue of events.
+    pub events: bool,
+    /// Slots for packets that others read.
+    pub sharing: bool,
 }
 
 impl Pairs {
     /// So many, whose queues have `count` descriptors and buffers of `buffer` bytes, and perhaps a
     /// queue of events. All receive buffers are posted.
-    pub fn new(wanted: u32, count: u32, buffer: u32, events: bool) -> Result<Self, Error> {
+    pub fn new(wanted: u32, count: u32, buffer: u32, extras: Extras) -> Result<Self, Error> {
+        let Extras { events, sharing } = extras;
         if !(1..=queues::PAIRS).contains(&wanted) {
             let text = format!(
                 "{wanted} pairs are not possible: 1 to {} are",
@@ -44,19 +58,25 @@ impl Pairs {
         let counts = [count; 2];
         let pairs = (0..wanted).map(|_| Shape { counts, buffer });
         let shapes: Vec<_> = pairs.chain(events.then_some(events::SHAPE)).collect();
+        let slots = lending::slots(count, buffer);
+        let words = if sharing { loans::words(slots) } else { 0 };
+        let (pairs, table) = Queues::pairs(&shapes, words * size_of::<u32>())?;
         let mut all = Vec::new();
-        for mut queues in Queues::pairs(&shapes)? {
+        for mut queues in pairs {
             while queues.rx.post_next()? {}
-            let parts = Parts::default();
+            let parts = Parts::with_room();
             all.push(Pair { queues, parts });
         }
         let last = all.pop_if(|_| events);
+        let first = all.first().filter(|_| sharing);
+        let lending = first.map(|pair| Lending::new(&pair.queues, table, slots, buffer));
         Ok(Pairs {
             all,
             agreed: 1,
             current: 0,
             count,
             events: last.map(|pair| Events::new(pair.queues)),
+            lending: lending.transpose()?,
         })
     }
 
@@ -75,9 +95,50 @@ impl Pairs {
         self.all[0].queues.file.as_fd()
     }
 
-    /// The memory of all of them, where packets lie.
+    /// The memory of all of them, and of others, where packets lie.
     pub fn memory(&self) -> &dyn MemoryContext {
-        self.all[0].queues.memory()
+        match &self.lending {
+            Some(lending) => lending.memory(),
+            None => self.all[0].queues.memory(),
+        }
+    }
+
+    /// Before a device attaches: what another client has lent is read no more.
+    pub fn renew(&mut self) -> Result<(), Error> {
+        let Some(lending) = &mut self.lending else {
+            return Ok(());
+        };
+        for Pair { queues, parts } in &mut self.all {
+            if Lending::is_lent(parts) {
+                queues.forget(parts)?;
+            }
+        }
+        lending.renew()
+    }
+
+    /// Takes an event of lenders. Others come back.
+    pub fn heard(&mut self, event: Event, file: Option<&OwnedFd>) -> Result<Option<Event>, Error> {
+        let (place, lender) = match event {
+            Event::Lends { place, lender, .. } => (place, Some(lender)),
+            Event::Withdrawn { place, .. } => (place, None),
+            other => return Ok(Some(other)),
+        };
+        let Some(lending) = &mut self.lending else {
+            return Ok(None);
+        };
+        if self
+            .all
+            .iter()
+            .any(|pair| Lending::is_in(&pair.parts, place))
+        {
+            let text = "the memory of a packet is taken away".to_string();
+            return Err(Error::Protocol(text));
+        }
+        match lender {
+            Some(lender) => lending.lends(place, lender.0, file)?,
+            None => lending.withdrawn(place)?,
+        }
+        Ok(None)
     }
 
     /// Keeps all of it in memory.
@@ -136,22 +197,36 @@ impl Pairs {
     }
 
     /// The pair by which packets of a flow are sent.
-    fn of_flow(&mut self, packet: &[u8]) -> &mut Queues {
-        let number = match self.agreed {
+    fn of_flow(&self, packet: &[u8]) -> usize {
+        match self.agreed {
             1 => 0,
             many => Flow::of(packet).spread(many),
-        };
-        &mut self.all[number].queues
+        }
     }
 
     /// Posts a packet that may lie in another client's memory: [`Queues::put`].
     pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<bool, Put> {
-        self.of_flow(content.head()).put(content, flags, more)
+        let number = self.of_flow(content.head());
+        let queues = &mut self.all[number].queues;
+        if let Some(lending) = &mut self.lending {
+            if let Some(put) = lending.put(queues, content, flags, more) {
+                return put;
+            }
+        }
+        queues.put(content, flags, more)
     }
 
     /// Posts a packet. False: no buffer is free.
     pub fn send(&mut self, packet: &[u8]) -> Result<bool, Error> {
-        self.of_flow(packet).send(packet)
+        if self.lending.is_some() {
+            return match self.put(&Content::of(packet), 0, 0) {
+                Err(Put::Failed(why)) => Err(why),
+                Err(Put::Broken(culprit)) => Err(Error::Protocol(culprit.broken().to_string())),
+                Ok(posted) => Ok(posted),
+            };
+        }
+        let number = self.of_flow(packet);
+        self.all[number].queues.send(packet)
     }
 
     /// Takes back what the device has delivered. Returns how many packets these are, and how many
@@ -160,8 +235,11 @@ impl Pairs {
         let (mut delivered, mut left) = (0, 0);
         for Pair { queues, .. } in &mut self.all {
             // No more can come back than were posted.
-            while queues.tx.take()?.is_some() {
+            while let Some(returned) = queues.tx.take()? {
                 delivered += u64::from(!queues.tx.is_amid());
+                if let Some(lending) = &mut self.lending {
+                    lending.came_back(returned.cookie);
+                }
             }
             left += queues.tx.outstanding();
         }
@@ -181,9 +259,15 @@ impl Pairs {
         }
         for number in self.turns() {
             let Pair { queues, parts } = &mut self.all[number];
-            if queues.collect(parts, limits::PACKET, more)? {
-                self.current = number;
-                return Ok(true);
+            while queues.collect(parts, limits::PACKET, more)? {
+                let lending = self.lending.as_mut();
+                let there = lending.map_or(Ok(true), |lending| lending.expand(queues, parts))?;
+                if there {
+                    self.current = number;
+                    return Ok(true);
+                }
+                // At most as many as came back from the device before.
+                queues.forget(parts)?;
             }
         }
         Ok(false)
@@ -209,6 +293,17 @@ impl Pairs {
 
     /// Copies the next packet. Returns its length, and whether the device must be notified.
     pub fn receive(&mut self, to: &mut [u8]) -> Result<Option<(usize, bool)>, Error> {
+        if self.lending.is_some() {
+            if !self.collect(0)? {
+                return Ok(None);
+            }
+            let (parts, most) = (self.parts(), to.len());
+            let part = to.get_mut(..parts.len().min(most)).unwrap_or_default();
+            let read = parts.read(self.memory(), 0, part);
+            read.map_err(|why| Error::Protocol(why.to_string()))?;
+            let len = parts.len();
+            return self.release().map(|inject| Some((len, inject)));
+        }
         for number in self.turns() {
             let queues = &mut self.all[number].queues;
             if let Some(len) = queues.receive(to)? {

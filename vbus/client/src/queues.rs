@@ -5,14 +5,14 @@
 //! one of its number.
 
 use crate::control::Error;
-use crate::memory::Memory;
-use memmap2::MmapOptions;
+use crate::memory::{Memory, make_file, seal};
+use paravane_vbus::spaces::base;
 use paravane_vbus::{Content, Culprit, MemoryContext, Offsets, Outside, Parts, Place};
 use paravane_vbus_shm::Role;
 use paravane_vbus_shm::memory::{Queue, size};
 use paravane_vbus_shm::north::{Buffer, North, Posted, Refused, Returned};
 use paravane_vbus_shm::signal::{Left, Side};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -36,6 +36,8 @@ pub struct Lane {
     amid: bool,
     /// Receive: buffers of a south before this one that have not been taken.
     stale: u32,
+    /// Receive: the last one that was collected is of a south before this one.
+    pub old: bool,
 }
 
 /// What a pair of rings has.
@@ -54,7 +56,7 @@ pub struct Queues {
     /// Offsets of the two rings.
     pub offsets: [u64; 2],
     pub file: Arc<OwnedFd>,
-    memory: Arc<Offsets<Memory>>,
+    pub memory: Arc<Offsets<Memory>>,
 }
 
 impl std::fmt::Debug for Queues {
@@ -72,13 +74,13 @@ impl Queues {
     /// Memory for a receive ring and a transmit ring of so many descriptors, each with a buffer of
     /// `buffer` bytes.
     pub fn new(counts: [u32; 2], buffer: u32) -> Result<Self, Error> {
-        let mut pairs = Queues::pairs(&[Shape { counts, buffer }])?;
+        let (mut pairs, _) = Queues::pairs(&[Shape { counts, buffer }], 0)?;
         let none = || Error::Invalid("a connection has queues".to_string());
         pairs.pop().ok_or_else(none)
     }
 
-    /// Memory for such pairs of rings.
-    pub fn pairs(shapes: &[Shape]) -> Result<Vec<Self>, Error> {
+    /// Memory for such pairs of rings, and for so many bytes more, whose offset is returned.
+    pub fn pairs(shapes: &[Shape], more: usize) -> Result<(Vec<Self>, u64), Error> {
         // All rings, and then all buffers.
         let mut rings = 0;
         let offsets: Vec<_> = shapes
@@ -96,17 +98,12 @@ impl Queues {
                 .counts
                 .map(|count| u64::from(count) * u64::from(shape.buffer))
         };
-        let len = rings + shapes.iter().flat_map(bytes).sum::<u64>();
-        let host = |what| move |error| Error::Host(what, error);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create(c"vbus", flags).map_err(host("memfd_create"))?;
-        ftruncate(&file, len).map_err(host("ftruncate"))?;
+        let last = rings + shapes.iter().flat_map(bytes).sum::<u64>();
+        let last = last.next_multiple_of(64);
+        let len = last + more as u64;
+        let (file, map) = make_file(len)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(host("seal"))?;
-        let too_large = || Error::Invalid(format!("{len} bytes are too much memory"));
-        let len = usize::try_from(len).map_err(|_| too_large())?;
-        let map = MmapOptions::new().len(len).map_raw(&file);
-        let map = map.map_err(|_| too_large())?;
+        seal(&file, seals)?;
         let lane = |offset: u64, (count, buffer), role: Role, first: u64| -> Result<Lane, Error> {
             let refused = || Error::Invalid(format!("a queue of {count} is not possible"));
             let offset = usize::try_from(offset).map_err(|_| refused())?;
@@ -114,7 +111,7 @@ impl Queues {
             // SAFETY: the ring lies within the mapping, which the lanes do not outlive, and all
             // accesses to it are atomic.
             let queue: Queue<'static> =
-                unsafe { Queue::make(start.add(offset), len - offset, count, role) }
+                unsafe { Queue::make(start.add(offset), map.len() - offset, count, role) }
                     .ok_or_else(refused)?;
             let posted = vec![Posted::default(); count as usize].into_boxed_slice();
             let north = North::begin(queue.ring, role, posted, 0).ok_or_else(refused)?;
@@ -129,6 +126,7 @@ impl Queues {
                 more: vec![false; count as usize].into_boxed_slice(),
                 amid: false,
                 stale: 0,
+                old: false,
             })
         };
         let (mut lanes, mut first) = (Vec::new(), rings);
@@ -149,7 +147,7 @@ impl Queues {
             file: Arc::clone(&file),
             memory: Arc::clone(&memory),
         };
-        Ok(lanes.into_iter().map(with).collect())
+        Ok((lanes.into_iter().map(with).collect(), last))
     }
 
     /// Copies a packet into the next transmit buffer and posts it. False: no buffer is free.
@@ -216,9 +214,25 @@ impl Queues {
     /// Copies a packet into transmit buffers and posts them: several where `more`, the flag of one
     /// after which another follows, is not 0. False: not enough are free.
     pub fn put(&mut self, content: &Content<'_>, flags: u32, more: u32) -> Result<bool, Put> {
+        self.put_in(None, content, flags, more)
+    }
+
+    /// Number of buffers that a packet of so many bytes takes.
+    pub fn buffers(&self, len: usize) -> usize {
+        len.div_ceil((self.tx.buffer as usize).max(1)).max(1)
+    }
+
+    /// The same in these places of another memory, one for each buffer, whose addresses are those
+    /// from [`base`] 1 on.
+    pub fn put_in(
+        &mut self,
+        places: Option<(&dyn MemoryContext, &[u64])>,
+        content: &Content<'_>,
+        flags: u32,
+        more: u32,
+    ) -> Result<bool, Put> {
         let size = (self.tx.buffer as usize).max(1);
-        let count = content.len().div_ceil(size).max(1);
-        let number = u32::try_from(count).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.buffers(content.len())).unwrap_or(u32::MAX);
         if number > self.tx.count || (number > 1 && more == 0) {
             let len = content.len();
             let text = format!("a packet of {len} bytes does not fit into a buffer of {size}");
@@ -230,14 +244,25 @@ impl Queues {
         // All of it is there before the device sees any of it.
         for (index, at) in (0..content.len()).step_by(size).enumerate() {
             let len = size.min(content.len() - at);
-            let place = self.tx.place_of(self.tx.posted + index as u64);
-            let copied = content.copy_to(at, len, (&*self.memory, place));
+            let copied = match places {
+                None => {
+                    let place = self.tx.place_of(self.tx.posted + index as u64);
+                    content.copy_to(at, len, (&*self.memory, place))
+                }
+                Some((memory, places)) => {
+                    let place = places.get(index).copied().unwrap_or(u64::MAX);
+                    content.copy_to(at, len, (memory, place))
+                }
+            };
             copied.map_err(|missing| Put::Broken(missing.into()))?;
         }
         let (mut left, mut flags) = (content.len(), flags & !more);
         for index in 1..=number {
             let len = left.min(size);
-            let place = self.tx.place_of(self.tx.posted);
+            let place = match places {
+                None => self.tx.place_of(self.tx.posted),
+                Some((_, places)) => base(1) + places.get(index as usize - 1).copied().unwrap_or(0),
+            };
             let goes_on = index < number;
             let slot = self.tx.slot(self.tx.posted);
             if let Some(place) = self.tx.more.get_mut(slot) {
@@ -267,6 +292,7 @@ impl Queues {
             let pushed = parts.push(place, most, more);
             pushed.map_err(|why| Error::Protocol(why.to_string()))?;
             let last = self.rx.stale == 1;
+            self.rx.old = self.rx.stale > 0;
             self.rx.stale = self.rx.stale.saturating_sub(1);
             // The rest of it never comes: the device has ended amid this packet.
             if last && !parts.is_whole() {

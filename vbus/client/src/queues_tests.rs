@@ -184,7 +184,7 @@ fn nothing_is_left_for_a_device_that_has_agreed_on_something_else() {
 /// The client takes an event before the device tells of it. The device tells of the next one.
 #[test]
 fn an_event_that_is_told_late_hides_no_other() {
-    let mut queues = Queues::pairs(&[events::SHAPE]).unwrap().pop().unwrap();
+    let mut queues = Queues::pairs(&[events::SHAPE], 0).unwrap().0.pop().unwrap();
     while queues.rx.post_next().unwrap() {}
     let count = events::SHAPE.counts[0];
     let ring = ring(&queues, count, Role::Receive);

@@ -246,7 +246,7 @@ impl Requests {
     /// # Errors
     /// [`Error::Lost`]: this connection was closed, or vbusd has ended.
     pub fn event(&mut self) -> Result<Option<Event>, Error> {
-        self.link.event()
+        Ok(self.link.event()?.map(|(event, _)| event))
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Vbus {
     pub(crate) buses: BTreeMap<Name, Bus>,
     pub(crate) members: BTreeMap<MemberId, Member>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
+    /// Connections that have ended, and whose clients may still read what was lent to them.
+    pub(crate) left: BTreeMap<ConnectionId, (MemberId, Name)>,
     pub(crate) turns: Turns,
     /// Room for those of a round that go on.
     pub(crate) going_on: Vec<ConnectionId>,

@@ -99,10 +99,11 @@ impl Vbus {
     /// A client leaves, or has died: its connections are closed.
     pub fn leave(&mut self, member: MemberId) {
         self.close_where(|connection| connection.member == member, "the client left");
+        self.release_where(|_, whose| whose == member);
         self.members.remove(&member);
     }
 
-    fn member(&self, id: MemberId) -> Result<&Member, Error> {
+    pub(crate) fn member(&self, id: MemberId) -> Result<&Member, Error> {
         let member = self.members.get(&id).filter(|member| !member.expelled);
         member.ok_or_else(|| Error::new(Kind::Denied, "the client is on no bus any more"))
     }
@@ -198,7 +199,7 @@ impl Vbus {
     }
 
     /// The connection of this number, if it is the client's.
-    fn own(&self, member: MemberId, id: ConnectionId) -> Result<&Connection, Error> {
+    pub(crate) fn own(&self, member: MemberId, id: ConnectionId) -> Result<&Connection, Error> {
         self.member(member)?;
         let connection = self.connections.get(&id).filter(|c| c.member == member);
         connection.ok_or_else(|| Error::not_found("connection", &id.0.to_string()))
@@ -287,13 +288,14 @@ impl Vbus {
         Ok(())
     }
 
-    /// Closes a connection.
+    /// Closes a connection. The client reads nothing more of what was lent to it.
     ///
     /// # Errors
     /// The client has no such connection.
     pub fn close(&mut self, member: MemberId, id: ConnectionId) -> Result<(), Error> {
         self.own(member, id)?;
         self.end(id, None);
+        self.release_where(|left, _| left == id);
         Ok(())
     }
 
@@ -413,6 +415,9 @@ impl Vbus {
                 reset.push(id);
             }
         }
+        for (id, event) in round.events {
+            self.tell(id, event);
+        }
         for (id, why) in round.ended {
             self.end(id, Some(&why));
         }
@@ -439,52 +444,6 @@ impl Vbus {
         let all: Vec<_> = self.connections.iter().filter_map(of_device).collect();
         for id in all {
             self.notified(id);
-        }
-    }
-
-    /// Ends a connection. With a reason its client learns of it.
-    fn end(&mut self, id: ConnectionId, why: Option<&str>) {
-        let Some(connection) = self.connections.remove(&id) else {
-            return;
-        };
-        if let Ok(entry) = self.device_mut(&connection.device) {
-            entry.device.disconnect(id);
-        }
-        self.stir(&connection.device);
-        self.news = true;
-        if let (Some(why), Some(member)) = (why, self.members.get_mut(&connection.member)) {
-            member.events.push(Event::Closed {
-                connection: id,
-                why: why.to_string(),
-            });
-        }
-    }
-
-    /// Ends all connections of a kind. Returns how many there were.
-    pub(crate) fn close_where(&mut self, which: impl Fn(&Connection) -> bool, why: &str) -> usize {
-        let chosen =
-            |(&id, connection): (&ConnectionId, &Connection)| which(connection).then_some(id);
-        let all: Vec<_> = self.connections.iter().filter_map(chosen).collect();
-        for &id in &all {
-            self.end(id, Some(why));
-        }
-        all.len()
-    }
-
-    /// Makes members leave: they learn of it, and can do nothing more.
-    pub(crate) fn expel(&mut self, which: impl Fn(&Member) -> bool) {
-        let chosen = |(&id, member): (&MemberId, &Member)| which(member).then_some(id);
-        let all: Vec<_> = self.members.iter().filter_map(chosen).collect();
-        for id in all {
-            self.close_where(
-                |connection| connection.member == id,
-                "the client was expelled",
-            );
-            if let Some(member) = self.members.get_mut(&id) {
-                member.events.push(Event::Removed);
-                self.news = true;
-                member.expelled = true;
-            }
         }
     }
 }

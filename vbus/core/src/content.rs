@@ -15,6 +15,21 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// With room for as many descriptors as a packet can have.
+    #[must_use]
+    pub fn with_room() -> Self {
+        Parts {
+            places: Vec::with_capacity(limits::PARTS),
+            ..Parts::default()
+        }
+    }
+
+    /// Where the packet lies.
+    #[must_use]
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
     /// Adds a descriptor. `more` is the flag of one after which another follows, or 0.
     ///
     /// # Errors
@@ -199,6 +214,13 @@ impl<'a> Content<'a> {
     #[must_use]
     pub fn head(&self) -> &'a [u8] {
         self.head
+    }
+
+    /// Where the other bytes lie in the memory of their client: addresses and lengths.
+    pub fn body(&self) -> impl Iterator<Item = (u64, usize)> {
+        let len = self.len - self.head.len();
+        let ranges = self.body.map(|(parts, _)| parts.ranges(self.at, len));
+        ranges.into_iter().flatten()
     }
 
     /// All bytes.

@@ -3,7 +3,9 @@
 
 use crate::endpoint::{Broken, Endpoint};
 use crate::error::{Error, Kind};
+use crate::events::Event;
 use crate::name::Name;
+use crate::table::Table;
 use paravane_vbus_shm::Role;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -72,6 +74,8 @@ pub struct Round {
     pub also: Vec<ConnectionId>,
     /// Connections that the device cannot serve any more, and why. They are closed.
     pub ended: Vec<(ConnectionId, String)>,
+    /// Events for clients of connections.
+    pub events: Vec<(ConnectionId, Event)>,
 }
 
 /// What a round of work was.
@@ -163,6 +167,28 @@ pub trait Device: Send {
     /// # Errors
     /// The device refuses it.
     fn share(&mut self, id: ConnectionId, queue: u32, endpoint: Endpoint) -> Result<(), Error>;
+
+    /// A client agrees that others read the frames that it sends, from memory that its queues can
+    /// name besides its own, and reads theirs. It has shared no queue yet.
+    ///
+    /// # Errors
+    /// The device's clients do not lend, or no more of them may.
+    fn lend(&mut self, id: ConnectionId, table: Table) -> Result<(), Error> {
+        let _ = (id, table);
+        let text = "clients of this device do not share memory";
+        Err(Error::new(Kind::NotFound, text))
+    }
+
+    /// Whether a connection that has ended has left loans: its client may still read them.
+    fn left_loans(&self, id: ConnectionId) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// The client of such a connection reads no more.
+    fn released(&mut self, id: ConnectionId) {
+        let _ = id;
+    }
 
     /// Works for a connection. Needs no notification of its client from now on until
     /// [`Device::rest`].

@@ -366,6 +366,28 @@ impl Endpoint {
         Ok(Sent::Yes)
     }
 
+    /// Bytes of the client's next buffer, if it has posted one.
+    ///
+    /// # Errors
+    /// The client broke the protocol.
+    pub fn next_buffer(&mut self) -> Result<Option<u32>, Broken> {
+        let place = self.south.take().map_err(Broken::Ring)?;
+        Ok(place.map(|place| place.len))
+    }
+
+    /// The index of that buffer, for [`returned`](Endpoint::returned).
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.south.index()
+    }
+
+    /// Whether the client needs what was in the buffer of this index no more: it has posted the
+    /// descriptor again.
+    #[must_use]
+    pub fn returned(&self, index: u32) -> bool {
+        self.south.returned(index)
+    }
+
     fn return_empty(&mut self, place: &Place) -> Sent {
         self.fill(place, 0, 0);
         Sent::TooLong

@@ -34,6 +34,24 @@ pub enum Event {
     Removed,
     /// Events were lost, because the client did not read them: it must list the interfaces.
     Lost,
+    /// To a client that lends: another client of its device lends, too. The connector adds the
+    /// other's memory, to be read, if that client is still there. Its frames may lie there from the
+    /// time on at which the client has said that it has mapped it.
+    Lends {
+        /// The client's connection.
+        connection: ConnectionId,
+        /// Number of the place of that memory.
+        place: u32,
+        /// The other's connection.
+        lender: ConnectionId,
+    },
+    /// No frame lies in the memory of this place any more.
+    Withdrawn {
+        /// The client's connection.
+        connection: ConnectionId,
+        /// The place.
+        place: u32,
+    },
 }
 
 /// Events that wait for a client.

@@ -20,6 +20,7 @@ mod configuration;
 mod content;
 mod device;
 pub mod devices;
+mod endings;
 #[expect(unsafe_code, reason = "rings in memory that a connector has mapped")]
 mod endpoint;
 mod error;
@@ -33,6 +34,13 @@ mod name;
 )]
 mod offsets;
 pub mod polls;
+#[expect(
+    unsafe_code,
+    reason = "copies from memory that a connector has mapped to be read"
+)]
+pub mod spaces;
+#[expect(unsafe_code, reason = "words in memory that a connector has mapped")]
+mod table;
 mod turns;
 
 pub use access::{Access, Credentials};
@@ -50,6 +58,8 @@ pub use memory::{MemoryContext, Missing, Outside, Piece, Region, copy};
 pub use name::Name;
 pub use offsets::Offsets;
 pub use paravane_vbus_shm::south::Place;
+pub use spaces::{ReadOnly, Readable, Spaces};
+pub use table::Table;
 
 /// Bounds of everything that an administrator or a client can make more of.
 pub mod limits {

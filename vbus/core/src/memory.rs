@@ -40,6 +40,7 @@ pub trait MemoryContext: Send + Sync {
     fn write(&self, ptr: u64, from: &[u8]) -> Result<(), Outside>;
 
     /// The range, if it is mapped here in one piece: [`copy`] needs no place between two such.
+    /// Memory that may not be written has pieces that are only [read](Piece::read_only).
     fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
         let _ = (ptr, len);
         None
@@ -68,6 +69,7 @@ pub trait MemoryContext: Send + Sync {
 pub struct Piece<'a> {
     start: NonNull<u8>,
     len: usize,
+    writable: bool,
     _memory: PhantomData<&'a ()>,
 }
 
@@ -84,6 +86,22 @@ impl Piece<'_> {
         Piece {
             start,
             len,
+            writable: true,
+            _memory: PhantomData,
+        }
+    }
+
+    /// A range that is never written here.
+    ///
+    /// # Safety
+    /// As for [`Piece::new`], but the bytes need not be writable.
+    #[expect(unsafe_code, reason = "the caller promises that memory stays mapped")]
+    #[must_use]
+    pub unsafe fn read_only(start: NonNull<u8>, len: usize) -> Self {
+        Piece {
+            start,
+            len,
+            writable: false,
             _memory: PhantomData,
         }
     }
@@ -110,11 +128,12 @@ pub fn copy(
     (to, target): (&dyn MemoryContext, u64),
     len: usize,
 ) -> Result<(), Missing> {
-    if let (Some(source), Some(target)) = (from.piece(source, len), to.piece(target, len)) {
+    let whole = (from.piece(source, len), to.piece(target, len));
+    if let (Some(source), Some(target @ Piece { writable: true, .. })) = whole {
         let len = len.min(source.len).min(target.len);
         #[expect(unsafe_code, reason = "a copy between two mappings")]
-        // SAFETY: both ranges are mapped (`Piece::new`). They may be the same memory. Both clients
-        // may write meanwhile; then the copy is torn.
+        // SAFETY: both ranges are mapped, and the target is writable (`Piece::new`). They may be
+        // the same memory. Both clients may write meanwhile; then the copy is torn.
         unsafe {
             std::ptr::copy(source.start.as_ptr(), target.start.as_ptr(), len);
         }

@@ -54,7 +54,8 @@ pub fn answer(vbus: &mut Vbus, store: &Store, request: &Request) -> Option<Resul
         | Request::Share { .. }
         | Request::Call { .. }
         | Request::Close { .. }
-        | Request::Prioritize { .. } => return None,
+        | Request::Prioritize { .. }
+        | Request::Lend { .. } => return None,
     };
     Some(reply.and_then(|reply| match store.save(vbus) {
         Ok(()) => Ok(reply),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client's memory: a memfd that cannot shrink.
 
-use memmap2::{MmapOptions, MmapRaw};
-use paravane_vbus::{Error, Kind, Region};
+use memmap2::{Mmap, MmapOptions, MmapRaw};
+use paravane_vbus::{Error, Kind, Readable, Region};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -29,28 +29,9 @@ impl Memory {
     /// # Errors
     /// It is not a memfd whose size is sealed, or has no size that is allowed.
     pub fn map(file: &OwnedFd) -> Result<Self, Error> {
-        let seals = fcntl_get_seals(file).map_err(|_| invalid("the memory is no memfd"))?;
-        let fixed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        if !seals.contains(fixed) {
-            return Err(invalid(
-                "the memory is not sealed against shrink, grow and seal",
-            ));
-        }
-        if seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
-            return Err(invalid("the memory is sealed against writing"));
-        }
-        let kind = fstatfs(file).map_err(|_| invalid("the memory is no memfd"))?;
-        if u64::try_from(kind.f_type) != Ok(TMPFS) {
-            return Err(invalid("the memory has huge pages"));
-        }
-        let status = fstat(file).map_err(|_| invalid("the memory is no memfd"))?;
-        let size = u64::try_from(status.st_size).unwrap_or(0);
-        if size == 0 || size > MAX {
-            return Err(invalid(format!(
-                "the memory has {size} bytes: 1 to {MAX} are possible"
-            )));
-        }
-        let len = usize::try_from(size).map_err(|_| invalid("the memory is too large"))?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let others = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
+        let len = check(file, seals, others)?;
         let map = MmapOptions::new().len(len).map_raw(file);
         let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
         Ok(Memory { map })
@@ -70,4 +51,69 @@ unsafe impl Region for Memory {
         let start = NonNull::new(self.map.as_mut_ptr());
         (start.unwrap_or(NonNull::dangling()), self.map.len())
     }
+}
+
+/// Mapped memory of a client, which other clients read, too. Only the client can write it.
+#[derive(Debug)]
+pub struct Lent {
+    map: Mmap,
+}
+
+impl Lent {
+    /// Maps a client's memfd to be read.
+    ///
+    /// # Errors
+    /// As for [`Memory::map`], or the memfd is not sealed against being written by others.
+    pub fn map(file: &OwnedFd) -> Result<Self, Error> {
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let len = check(file, seals | SealFlags::FUTURE_WRITE, SealFlags::empty())?;
+        // SAFETY: the bytes are only read by raw copies (`Readable`), so it does not matter that
+        // the client writes them meanwhile. The seals keep the size.
+        let map = unsafe { MmapOptions::new().len(len).map(file) };
+        let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
+        Ok(Lent { map })
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+}
+
+// SAFETY: mapped while the value lives; the seals keep the file's size, and its pages are ordinary
+// memory, so each access finds a page. vbusd accesses it by raw copies only.
+unsafe impl Readable for Lent {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        let start = NonNull::new(self.map.as_ptr().cast_mut());
+        (start.unwrap_or(NonNull::dangling()), self.map.len())
+    }
+}
+
+/// Checks a client's memfd, which must have these seals and none of the others. Returns its bytes.
+fn check(file: &OwnedFd, needed: SealFlags, others: SealFlags) -> Result<usize, Error> {
+    let seals = fcntl_get_seals(file).map_err(|_| invalid("the memory is no memfd"))?;
+    let fixed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    if !seals.contains(fixed) {
+        return Err(invalid(
+            "the memory is not sealed against shrink, grow and seal",
+        ));
+    }
+    if !seals.contains(needed) {
+        return Err(invalid("the memory is not sealed against future writing"));
+    }
+    if seals.intersects(others) {
+        return Err(invalid("the memory is sealed against writing"));
+    }
+    let kind = fstatfs(file).map_err(|_| invalid("the memory is no memfd"))?;
+    if u64::try_from(kind.f_type) != Ok(TMPFS) {
+        return Err(invalid("the memory has huge pages"));
+    }
+    let status = fstat(file).map_err(|_| invalid("the memory is no memfd"))?;
+    let size = u64::try_from(status.st_size).unwrap_or(0);
+    if size == 0 || size > MAX {
+        return Err(invalid(format!(
+            "the memory has {size} bytes: 1 to {MAX} are possible"
+        )));
+    }
+    usize::try_from(size).map_err(|_| invalid("the memory is too large"))
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A connected socket, and who is at its other end.
 
-use paravane_vbus::{Credentials, MemberId};
-use paravane_vbus_protocol::{Error, send};
+use paravane_vbus::{ConnectionId, Credentials, Event, MemberId};
+use paravane_vbus_protocol::{Error, Reply, encode, send};
 use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_passcred;
 use std::io;
@@ -28,12 +28,32 @@ pub struct Peer {
     /// vbusd's own user, or root.
     pub administrator: bool,
     pub member: Option<MemberId>,
-    /// A packet with an event for which the socket has no room.
-    pub unsent: Option<Vec<u8>>,
+    /// An event for which the socket has no room.
+    pub unsent: Option<Unsent>,
     /// An answer waits (`crate::later`): no further request is taken.
     pub waits: bool,
     /// No more than so many bytes of the kernel were sent since the last answer with files.
     sent: u64,
+}
+
+/// An event that is not sent yet.
+#[derive(Debug)]
+pub struct Unsent {
+    pub packet: Vec<u8>,
+    /// The connection whose memory goes beside it.
+    pub lender: Option<ConnectionId>,
+}
+
+impl Unsent {
+    /// `None`: it cannot be said in a packet.
+    pub fn new(event: Event) -> Option<Self> {
+        let lender = match event {
+            Event::Lends { lender, .. } => Some(lender),
+            _ => None,
+        };
+        let packet = encode(&Reply::Event(event)).ok()?;
+        Some(Unsent { packet, lender })
+    }
 }
 
 impl Peer {

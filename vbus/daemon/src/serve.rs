@@ -3,18 +3,20 @@
 
 use crate::bell::Bell;
 use crate::card::{Cards, Crew, Elsewhere};
-use crate::memory::Memory;
+use crate::memory::{Lent, Memory};
 use crate::peer::Peer;
 use crate::server::PEERS;
 use paravane_vbus::{
-    Broken, ConnectionId, Endpoint, Error, Kind, MemberId, Offsets, Outside, Vbus, limits,
+    Broken, ConnectionId, Endpoint, Error, Kind, MemberId, MemoryContext, Offsets, Outside,
+    ReadOnly, Spaces, Table, Vbus, limits,
 };
 use paravane_vbus_protocol::{Reply, Request, Shared};
+use paravane_vbus_shm::loans;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Most memory of all clients together. Their pages may count as vbusd's own.
@@ -24,7 +26,9 @@ const MEMORY: u64 = 4 << 30;
 const SHARE: u64 = 4;
 /// Descriptors that vbusd keeps of a connection, and those that it needs besides.
 const FILES: usize = 2;
-const OTHER_FILES: usize = PEERS + 64;
+const OTHER_FILES: usize = PEERS + 64 + LENDERS;
+/// Most connections that lend: vbusd keeps a further descriptor of each.
+const LENDERS: usize = 32;
 
 /// The number of connections that are possible with so many descriptors.
 pub fn most_connections(files: usize) -> usize {
@@ -38,10 +42,41 @@ pub struct Link {
     /// The client's user; `None`: the administrator.
     uid: Option<u32>,
     memory: Arc<Offsets<Memory>>,
+    lent: Option<LentMemory>,
     bell: Arc<Bell>,
     /// The eventfd on which the client notifies the device. Never read: it is watched for edges, so
     /// the client cannot make a read of it block.
     kick: OwnedFd,
+}
+
+/// The memory of a client's slots.
+#[derive(Debug)]
+struct LentMemory {
+    /// For other clients.
+    file: OwnedFd,
+    bytes: u64,
+    /// What the client's queues can name: its own memory, and this one.
+    spaces: Arc<Spaces>,
+}
+
+impl Link {
+    /// What the client's queues can name.
+    fn context(&self) -> Arc<dyn MemoryContext> {
+        match &self.lent {
+            Some(lent) => lent.spaces.clone(),
+            None => self.memory.clone(),
+        }
+    }
+
+    /// Bytes of the client's memory.
+    fn bytes(&self) -> u64 {
+        self.memory.0.len() + self.lent.as_ref().map_or(0, |lent| lent.bytes)
+    }
+
+    /// The memory that the client lends.
+    pub fn lent(&self) -> Option<BorrowedFd<'_>> {
+        self.lent.as_ref().map(|lent| lent.file.as_fd())
+    }
 }
 
 /// All connections.
@@ -103,7 +138,7 @@ pub fn answer(
             let memory = Memory::map(memory)?;
             let uid = (!peer.administrator).then_some(peer.who.uid);
             // Before a device opens anything of the host for it.
-            admit(links, uid, memory.len(), vbusd.most)?;
+            admit(links, uid, (1, memory.len()), vbusd.most)?;
             if let Some(crew) = vbusd.cards.crew(vbus.class_of(member, interface)?) {
                 admit_card(links, uid, crew, vbusd.cards.elsewhere())?;
             }
@@ -142,6 +177,10 @@ pub fn answer(
             vbus.prioritize(member, connection, priority)?;
             done(Reply::Done)
         }
+        Request::Lend { .. } => {
+            lend(vbus, links, member, request, files, vbusd.most)?;
+            done(Reply::Done)
+        }
         _ => Err(Error::new(
             Kind::Denied,
             "only an administrator may do that",
@@ -153,19 +192,24 @@ fn done(reply: Reply) -> Answer {
     Ok((reply, Vec::new()))
 }
 
-/// Checks that a user may have another connection with so much memory.
-fn admit(links: &Links, uid: Option<u32>, len: u64, most: usize) -> Result<(), Error> {
+/// Checks that a user may have so many connections and bytes of memory more.
+fn admit(
+    links: &Links,
+    uid: Option<u32>,
+    (more, len): (u64, u64),
+    most: usize,
+) -> Result<(), Error> {
     let used = |which: &dyn Fn(&Link) -> bool| {
         let links = links.values().filter(|link| which(link));
         links.fold((0, 0), |(count, memory), link| {
-            (count + 1, memory + link.memory.0.len())
+            (count + 1, memory + link.bytes())
         })
     };
     let all = (used(&|_| true), 1, "clients");
     let own = (used(&|link| link.uid == uid), SHARE, "clients of a user");
     for ((count, memory), share, whose) in [Some(all), uid.map(|_| own)].into_iter().flatten() {
         let most = most as u64 / share;
-        if count >= most {
+        if count + more > most {
             let text = format!("no more than {most} connections of {whose} are possible");
             return Err(Error::new(Kind::Limit, text));
         }
@@ -245,6 +289,7 @@ fn link(
         member,
         uid,
         memory: Arc::new(Offsets(memory)),
+        lent: None,
         bell: Arc::new(Bell(bell)),
         kick,
     };
@@ -281,11 +326,73 @@ fn share(
             shared.offset..end,
             shared.count,
             role,
-            link.memory.clone(),
+            link.context(),
             link.bell.clone(),
         )
         .map_err(broken)
     })
+}
+
+/// Lets a client lend.
+fn lend(
+    vbus: &mut Vbus,
+    links: &mut Links,
+    member: MemberId,
+    request: &Request,
+    files: &[OwnedFd],
+    most: usize,
+) -> Result<(), Error> {
+    let &Request::Lend {
+        connection: id,
+        table,
+        slots,
+        size,
+    } = request
+    else {
+        return Ok(());
+    };
+    let invalid = |text: String| Error::new(Kind::Invalid, text);
+    let [file] = files else {
+        return Err(invalid("what is lent is in one memfd".to_string()));
+    };
+    let link = links.get(&id).filter(|link| link.member == member);
+    let Some(link) = link else {
+        return Err(Error::new(Kind::NotFound, "the connection has no memory"));
+    };
+    let lent = Lent::map(file)?;
+    let bytes = u64::from(slots) * u64::from(size);
+    if slots > loans::SLOTS || bytes == 0 || bytes > lent.len() || lent.len() > loans::BYTES {
+        let text = format!(
+            "{slots} slots of {size} bytes are not possible in {} bytes: 1 to {} are, of one byte \
+             at least, in {} bytes at most",
+            lent.len(),
+            loans::SLOTS,
+            loans::BYTES
+        );
+        return Err(invalid(text));
+    }
+    if links.values().filter(|link| link.lent.is_some()).count() == LENDERS {
+        let text = format!("no more than {LENDERS} clients that share memory are possible");
+        return Err(Error::new(Kind::Limit, text));
+    }
+    admit(links, link.uid, (0, lent.len()), most)?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(file, 3).map_err(host("dup"))?;
+    let memory = link.memory.clone();
+    vbus.lend(member, id, || {
+        let broken = |error: Broken| Error::new(Kind::Broken, error.to_string());
+        Table::open(memory, table, slots, size).map_err(broken)
+    })?;
+    if let Some(link) = links.get_mut(&id) {
+        let bytes = lent.len();
+        let mut spaces = Spaces::new(link.memory.clone(), 1);
+        spaces.set(1, Some(Arc::new(ReadOnly(lent))));
+        link.lent = Some(LentMemory {
+            file: copy,
+            bytes,
+            spaces: Arc::new(spaces),
+        });
+    }
+    Ok(())
 }
 
 /// Forgets connections that have ended, with their cards. The client's socket ends with them.

@@ -7,9 +7,9 @@ use crate::card::{Cards, Crew};
 use crate::closer::{Closer, is_memory};
 use crate::disk::Pool;
 use crate::later::Later;
-use crate::peer::Peer;
+use crate::peer::{Peer, Unsent};
 use crate::receive::receive;
-use crate::serve::{self, Answer, Host, Links};
+use crate::serve::{self, Answer, Host, Link, Links};
 use crate::store::Store;
 use anyhow::Context;
 use paravane_confine::pass_files;
@@ -434,16 +434,22 @@ impl Server {
             let waited = peer.unsent.is_some();
             loop {
                 if peer.unsent.is_none() {
-                    let event = self.vbus.event(member).map(Reply::Event);
-                    peer.unsent = event.and_then(|event| encode(&event).ok());
+                    peer.unsent = self.vbus.event(member).and_then(Unsent::new);
                 }
-                let Some(packet) = peer.unsent.take() else {
+                let Some(unsent) = peer.unsent.take() else {
                     break;
                 };
-                match peer.send(&packet, &[]) {
+                // A lender that has gone lends nothing.
+                let lender = unsent.lender.and_then(|lender| self.links.get(&lender));
+                let file = lender.and_then(Link::lent);
+                if file.is_some() && peer.leaves_files() {
+                    gone.push(number);
+                    break;
+                }
+                match peer.send(&unsent.packet, file.as_slice()) {
                     Ok(()) => {}
                     Err(PacketError::Full) => {
-                        peer.unsent = Some(packet);
+                        peer.unsent = Some(unsent);
                         break;
                     }
                     Err(_) => {

@@ -370,6 +370,14 @@ fn a_client_in_c_has_a_loop_of_its_own() {
     let mut control = daemon.control();
     create_device(&mut control, "switch", "venet-switch");
     link(&mut control, "lan", "switch");
+    create_device(&mut control, "shared", "venet-switch");
+    let request = Request::SetAttribute {
+        device: name("shared"),
+        attribute: "share".to_string(),
+        value: "1".to_string(),
+    };
+    assert_eq!(control.ask(&request), Ok(Reply::Done));
+    link(&mut control, "lan", "shared");
     let (_folder, program) = compiled_test("loop");
     // A client that hangs is ended, and then it prints no more lines.
     let mut command = Command::new("timeout");
@@ -379,7 +387,10 @@ fn a_client_in_c_has_a_loop_of_its_own() {
     let mut line = move || lines.next().map(Result::unwrap);
     assert_eq!(line().as_deref(), Some("ready"));
     create_device(&mut control, "second", "null");
-    for number in [3, 4] {
+    // Most of what the two sent was lent.
+    let [lent, copied] = ["lent", "copied"].map(|figure| daemon.attribute("shared", figure));
+    assert!(lent + copied == 400 && lent > 200, "{lent} {copied}");
+    for number in [4, 5] {
         link(&mut control, "lan", "second");
         assert_eq!(line(), Some(format!("1 {number} second null")));
         unlink(&mut control, "lan", "second");

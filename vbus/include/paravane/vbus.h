@@ -58,6 +58,19 @@ struct vbus_client *vbus_connect_hearing(const char *socket, const char *bus, co
 					 uint32_t count, uint32_t buffer, char *error,
 					 size_t error_len);
 int vbus_link(struct vbus_client *client);
+/*
+ * vbus_connect for a client that shares its memory, if the attribute `share` of
+ * the switch is 1, which vbus_shares says. The other clients of the switch that
+ * share may then READ ALL that this one sends, and the device copies only the
+ * headers of long packets between two of these. A client that shares takes
+ * events: when vbus_wait returns 1 and there is no packet, or fds[1] of vbus_fds
+ * is readable, call vbus_event. What was lent to it and not received is lost if
+ * vbusd or the connection ends.
+ */
+struct vbus_client *vbus_connect_sharing(const char *socket, const char *bus, const char *device,
+					 uint32_t count, uint32_t buffer, char *error,
+					 size_t error_len);
+int vbus_shares(const struct vbus_client *client);
 /* Leaves the bus. */
 void vbus_close(struct vbus_client *client);
 /*

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The messages. Their order is part of the protocol: new ones come last, with a new version.
+//! The messages. Their order is part of the protocol: new ones come last. A side that does not know
+//! one ends the connection, so only a client that needs one sends it.
 
 use paravane_vbus::{Access, BusInfo, ConnectionId, DeviceInfo, Error, Event, Interface, Name};
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,19 @@ pub enum Request {
         connection: ConnectionId,
         /// 0 to 3, at first 1.
         priority: u8,
+    },
+    /// (client) Lets other clients of the device that do the same read what this one sends, and
+    /// reads theirs ([`Event::Lends`], with a file). With the memory for that: a memfd as for
+    /// `Open`, and sealed against being written by others. Before a queue is shared.
+    Lend {
+        /// The connection.
+        connection: ConnectionId,
+        /// Where the words of the slots are in the memory of the connection.
+        table: u64,
+        /// Number of slots.
+        slots: u32,
+        /// Bytes of a slot.
+        size: u32,
     },
 }
 

@@ -24,6 +24,10 @@ pub enum Fault {
     IndexUnchecked = 8,
     /// A busy consumer leaves its notifications enabled.
     NeverDisables = 9,
+    /// A client takes a slot that is lent for a free one.
+    LentIsFree = 10,
+    /// A device takes a descriptor back that its receiver still reads.
+    ReturnedAtOnce = 11,
 }
 
 #[cfg(feature = "faults")]

@@ -23,6 +23,7 @@ pub mod fault;
 #[rustfmt::skip]
 #[cfg_attr(not(loom), expect(unsafe_code, reason = "marks types that any bytes are valid for"))]
 pub mod layout;
+pub mod loans;
 #[cfg(not(loom))]
 #[expect(unsafe_code, reason = "takes memory that the caller has mapped")]
 pub mod memory;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 //! Makes rings, with their signals, of mapped memory.
 
-use crate::atomic::Ordering;
+use crate::atomic::{AtomicU32, Ordering};
 use crate::layout::{
     Descriptor, Ioq, VBUS_IOQ_MAGIC, VBUS_IOQ_VERSION, VBUS_ROLE_RECEIVE, VBUS_ROLE_TRANSMIT,
     VBUS_SIGNAL_MAGIC, VBUS_SIGNAL_VERSION,
@@ -95,6 +95,21 @@ impl<'a> Queue<'a> {
         }
         Ok(queue(head, descriptors, role))
     }
+}
+
+/// So many words in shared memory. `None`: the memory is too small or not aligned.
+///
+/// # Safety
+/// As for [`Queue::make`].
+#[must_use]
+pub unsafe fn words<'a>(memory: NonNull<u8>, len: usize, count: usize) -> Option<&'a [AtomicU32]> {
+    let bytes = count.checked_mul(size_of::<AtomicU32>())?;
+    if bytes > len || !memory.addr().get().is_multiple_of(align_of::<AtomicU32>()) {
+        return None;
+    }
+    // SAFETY: so many bytes are mapped and aligned, and every bit pattern is a value of the type,
+    // also while a peer writes.
+    Some(unsafe { core::slice::from_raw_parts(memory.cast().as_ptr(), count) })
 }
 
 /// The constants of the wire as 32-bit numbers.

@@ -177,6 +177,26 @@ impl<'a> South<'a> {
         true
     }
 
+    /// Receive: the index of the buffer that [`South::fill`] passes on next, for
+    /// [`South::returned`].
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.next
+    }
+
+    /// Receive: whether the north has handed the descriptor of this index over again since it was
+    /// filled, and so needs what was in it no more. The index is that of one of the last 2^31
+    /// descriptors that were filled.
+    #[must_use]
+    pub fn returned(&self, index: u32) -> bool {
+        // Had it not, the south could not have filled the descriptor a second time.
+        let after = self.next.wrapping_sub(index);
+        if fault::is(Fault::ReturnedAtOnce) {
+            return true;
+        }
+        after > self.ring.count() || (after > 0 && self.ring.mine(index, SOUTH) == Ok(true))
+    }
+
     /// Descriptors of the ring.
     #[must_use]
     pub fn count(&self) -> u32 {

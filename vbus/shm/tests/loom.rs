@@ -11,6 +11,8 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)]
 
+#[path = "loom/lend.rs"]
+mod lend;
 #[path = "loom/sleep.rs"]
 mod sleep;
 

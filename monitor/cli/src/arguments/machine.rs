@@ -140,7 +140,9 @@ pub struct MachineOptions {
     /// such a card), tap:NAME (an interface of the host), venet-tap:NAME (the same by a card of the
     /// virtual bus), bus:NAME/DEVICE (a device of vbusd's virtual bus), or none. With ,loopback
     /// after the name, the gateway's address leads to the host's loopback; with ,link-local the
-    /// guest reaches 169.254.0.0/16, where clouds have their metadata service
+    /// guest reaches 169.254.0.0/16, where clouds have their metadata service. With
+    /// bus:NAME/DEVICE,share all ports of the switch that share, too, may read ALL that the guest
+    /// sends, and vbusd copies no payload between them (the switch needs share=1)
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 

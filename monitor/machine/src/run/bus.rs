@@ -22,9 +22,10 @@ pub fn place(word: &str) -> Option<(&str, &str)> {
     (Name::new(bus).is_ok() && Name::new(device).is_ok()).then_some((bus, device))
 }
 
-/// A card on a bus.
-pub fn card(bus: &str, device: &str, spec: &Spec) -> anyhow::Result<Model> {
-    let card = Far::join(&socket()?, bus, device)?;
+/// A card on a bus, which may share with others there.
+pub fn card(bus: &str, device: &str, share: bool, spec: &Spec) -> anyhow::Result<Model> {
+    let join = if share { Far::join_sharing } else { Far::join };
+    let card = join(&socket()?, bus, device)?;
     Ok(card::model(Bridge::far(card)?, spec))
 }
 

@@ -104,8 +104,8 @@ pub fn connect(
             devices.push(on_bus(link, mac, spec)?);
             return Ok(Connected::default());
         }
-        Net::Bus { bus, device } => {
-            let card = bus::card(bus, device, spec).context("--net")?;
+        Net::Bus { bus, device, share } => {
+            let card = bus::card(bus, device, *share, spec).context("--net")?;
             report.tell(&format!("device {device} of bus {bus}"), None);
             devices.push(card);
             return Ok(Connected::default());
@@ -244,7 +244,8 @@ fn addresses(config: &user::Config) -> Network {
 }
 
 /// `none`, `user`, `stack`, `passt`, `venet`, `venet-passt`, `tap:NAME`, `venet-tap:NAME`,
-/// `bus:NAME/DEVICE`. The second to sixth may be followed by `,loopback` and `,link-local`.
+/// `bus:NAME/DEVICE`. The second to sixth may be followed by `,loopback` and `,link-local`, and the
+/// last by `,share`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
     let kind = words.next().unwrap_or_default();
@@ -263,17 +264,25 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("passt", _) if known => Net::Passt(reach),
         ("venet", _) if known => Net::Venet(reach),
         ("venet-passt", _) if known => Net::VenetPasst(reach),
-        (_, Some(("bus", place))) => match bus::place(place) {
-            Some((bus, device)) => Net::Bus {
+        (_, Some(("bus", words))) => {
+            let place = words.strip_suffix(",share").unwrap_or(words);
+            let Some((bus, device)) = bus::place(place) else {
+                bail!(
+                    "--net {word}: bus:NAME/DEVICE names a bus and a device on it, and \
+                     bus:NAME/DEVICE,share shares memory with others there"
+                )
+            };
+            Net::Bus {
                 bus: bus.to_string(),
                 device: device.to_string(),
-            },
-            _ => bail!("--net {word}: bus:NAME/DEVICE names a bus and a device on it"),
-        },
+                share: place != words,
+            }
+        }
         ("none", _) if word == kind => Net::None,
         _ => bail!(
             "--net {word}: none, user, stack, passt, venet, venet-passt (the last five also with \
-             ,loopback and ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE are possible"
+             ,loopback and ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE (also with \
+             ,share) are possible"
         ),
     };
     let wire = matches!(net, Net::Tap(_) | Net::VenetTap(_) | Net::Bus { .. });
@@ -313,11 +322,13 @@ mod tests {
         assert_eq!(venet, Net::Venet(reach(true, false)));
         let passt = net("venet-passt,link-local", &port).unwrap();
         assert_eq!(passt, Net::VenetPasst(reach(false, true)));
-        let bus = Net::Bus {
+        let bus = |share| Net::Bus {
             bus: "lan".to_string(),
             device: "switch".to_string(),
+            share,
         };
-        assert_eq!(net("bus:lan/switch", &[]).unwrap(), bus);
+        assert_eq!(net("bus:lan/switch", &[]).unwrap(), bus(false));
+        assert_eq!(net("bus:lan/switch,share", &[]).unwrap(), bus(true));
         for (bad, ports) in [
             ("", &[][..]),
             ("bridge", &[]),
@@ -334,6 +345,10 @@ mod tests {
             ("bus:lan", &[]),
             ("bus:/switch", &[]),
             ("bus:lan/a b", &[]),
+            ("bus:lan/switch,", &[]),
+            ("bus:lan/switch,share,share", &[]),
+            ("bus:lan/switch,shares", &[]),
+            ("bus:lan,share", &[]),
             ("venet,", &[]),
             ("venet-passt:vm0", &[]),
             ("venet,passt", &[]),
@@ -342,7 +357,8 @@ mod tests {
         }
     }
 
-    /// Machines that an older version made have no word about link-local addresses.
+    /// Machines that an older version made have no word about link-local addresses, nor about
+    /// shared memory.
     #[test]
     fn a_stored_network_is_read() {
         let old: Net = serde_json::from_str(r#"{"user":{"loopback":true}}"#).unwrap();
@@ -353,5 +369,7 @@ mod tests {
         assert_eq!(old, Net::User(expected));
         let text = serde_json::to_string(&old).unwrap();
         assert_eq!(serde_json::from_str::<Net>(&text).unwrap(), old);
+        let old: Net = serde_json::from_str(r#"{"bus":{"bus":"lan","device":"dev"}}"#).unwrap();
+        assert!(matches!(old, Net::Bus { share: false, .. }));
     }
 }

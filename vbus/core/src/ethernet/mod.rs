@@ -6,6 +6,7 @@
 mod flow;
 mod frame;
 mod kick;
+pub mod lent;
 pub mod queues;
 mod segment;
 

@@ -208,6 +208,45 @@ static void a_switch_is_called(const char *socket)
 	CHECK(vbus_pairs(client) == 1);
 }
 
+/* Two that share: the short paths allocate nothing, also for packets that are lent. */
+static void two_share(const char *socket)
+{
+	uint8_t packet[1800] = { 0 }, found[1800], to[6];
+	struct vbus_client *cards[2];
+	struct vbus_event event;
+	unsigned long before;
+	int64_t len;
+	int i, turn;
+
+	for (i = 0; i < 2; i++) {
+		cards[i] = vbus_connect_sharing(socket, "lan", "shared", 8, 2048, NULL, 0);
+		CHECK(cards[i] && vbus_shares(cards[i]) == 1);
+	}
+	CHECK(vbus_mac(cards[1], to) == 1 && vbus_mac(cards[0], packet + 6) == 1);
+	memcpy(packet, to, 6);
+	for (turn = 0; turn < 2 * ROUNDS; turn++) {
+		memset(packet + 14, turn, sizeof(packet) - 14);
+		before = allocations;
+		CHECK(vbus_send(cards[0], packet, sizeof(packet)) == 1);
+		while ((len = vbus_receive(cards[1], found, sizeof(found))) == VBUS_NO_PACKET)
+			;
+		CHECK(allocations == before);
+		CHECK(len == sizeof(packet) && !memcmp(packet, found, sizeof(packet)));
+		for (i = 0; i < 2; i++)
+			while (vbus_event(cards[i], &event) == 1)
+				;
+		/* vbusd tells of the other one soon. */
+		if (turn < ROUNDS)
+			usleep(1000);
+	}
+	vbus_close(cards[0]);
+	vbus_close(cards[1]);
+	cards[0] = vbus_connect_sharing(socket, "lan", "switch", 8, 2048, NULL, 0);
+	CHECK(cards[0] && vbus_shares(cards[0]) == 0);
+	vbus_close(cards[0]);
+	CHECK(vbus_shares(client) == 0);
+}
+
 /* With a poll of its own, and in vbus_wait. */
 static int events(int by_wait)
 {
@@ -250,6 +289,7 @@ int main(int argc, char **argv)
 	a_packet_ends_a_sleep();
 	calls_have_results();
 	a_switch_is_called(argv[1]);
+	two_share(argv[1]);
 	puts("ready");
 	fflush(stdout);
 	for (turn = 0; !(result = events(turn & 1)); turn++)

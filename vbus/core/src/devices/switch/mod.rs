@@ -15,13 +15,18 @@
 //! which pair of its receiver it goes, so the frames of a flow that its sender sends by one pair
 //! keep their order. The pairs of a sender take turns. One whose frame waits stops no other.
 //!
+//! With the attribute `share`, ports may agree to read each other's frames where they lie
+//! (`lending`). Between two of these the switch copies only the headers of a long frame.
+//!
 //! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`;
 //! `PAIRS`; `MACSET`, by which a client that comes back asks for the address that it had; and
 //! `KICK`.
 
+mod lending;
 mod port;
 
-use self::port::{Dropped, Finished, Pair, SwitchPort};
+use self::lending::Lending;
+use self::port::{Copied, Dropped, Finished, Pair, SwitchPort};
 use super::{Totals, Turn};
 use crate::content::Culprit;
 use crate::device::{
@@ -34,6 +39,7 @@ use crate::ethernet::{Flow, Form, Frame, KICK, Kick, TYPE, Unfinished, Way, call
 use crate::limits;
 use crate::memory::MemoryContext;
 use crate::name::Name;
+use crate::table::Table;
 use std::collections::BTreeMap;
 
 /// Largest number of ports.
@@ -64,6 +70,8 @@ impl Class for SwitchClass {
             kick: Kick::FIRST,
             dropped: Dropped::default(),
             finished: Finished::default(),
+            lending: Lending::default(),
+            copied: Copied::default(),
         })
     }
 }
@@ -80,6 +88,8 @@ pub struct Switch {
     kick: Kick,
     dropped: Dropped,
     finished: Finished,
+    lending: Lending,
+    copied: Copied,
 }
 
 /// What became of one frame, or of a segment of it.
@@ -228,9 +238,18 @@ impl Switch {
             let Some(rx) = pair.and_then(|pair| pair.queues.rx.as_mut()) else {
                 continue;
             };
-            let mut copied = 0;
+            let (mut copied, mut len, mut lent) = (0, 0, false);
+            let lending = &mut self.lending;
             let passed = frame.pass(memory, Unfinished::received(caps), |content, flags| {
-                copied = content.len();
+                len = content.len();
+                if !to_all {
+                    let passed = lending.pass(from, (id, number), rx, content, flags);
+                    if let Some((sent, bytes)) = passed.map_err(Culprit::Receiver)? {
+                        (copied, lent) = (bytes, true);
+                        return Ok(sent);
+                    }
+                }
+                copied = len;
                 rx.put(content, flags, more(caps))
             });
             let passed = match passed {
@@ -249,6 +268,9 @@ impl Switch {
                 Sent::Yes => {
                     // One of several copies.
                     turn.copied(copied);
+                    if !lent {
+                        self.copied.count(len);
+                    }
                     rx.signal();
                     match passed.way {
                         Way::Whole => {}
@@ -299,7 +321,12 @@ impl Device for Switch {
         let pairs = self.ports.values().flat_map(|port| &port.pairs);
         let queues = pairs.map(|pair| &pair.queues);
         let mut all = self.totals.attributes(self.ports.len(), queues);
-        for (name, value) in [("lossless", self.lossless), ("offload", self.offload)] {
+        let share = self.lending.permitted;
+        for (name, value) in [
+            ("lossless", self.lossless),
+            ("offload", self.offload),
+            ("share", share),
+        ] {
             all.push(Attribute::setting(name, u8::from(value).to_string()));
         }
         all.push(self.kick.attribute());
@@ -317,6 +344,11 @@ impl Device for Switch {
                 ("dropped-malformed", malformed),
                 ("made-checksums", self.finished.checksums),
                 ("made-segments", self.finished.segments),
+                ("copied", self.copied.frames),
+                ("copied-bytes", self.copied.bytes),
+                ("lent", self.lending.frames),
+                ("lent-bytes", self.lending.bytes),
+                ("sharing", self.lending.ports() as u64),
             ]
             .map(|(name, value)| Attribute::figure(name, value)),
         );
@@ -327,6 +359,7 @@ impl Device for Switch {
         match name {
             "lossless" => self.lossless = flag(name, value)?,
             "offload" => self.offload = flag(name, value)?,
+            "share" => self.lending.permitted = flag(name, value)?,
             KICK => self.kick = Kick::read(value)?,
             _ => return Err(no_attribute(name)),
         }
@@ -350,6 +383,24 @@ impl Device for Switch {
                 self.totals.add(&pair.queues);
             }
         }
+        self.lending.end(id);
+    }
+
+    fn lend(&mut self, id: ConnectionId, table: Table) -> Result<(), Error> {
+        let mut pairs = self.port(id)?.pairs.iter();
+        if pairs.any(|pair| pair.queues.is_shared()) {
+            let text = "a port shares its memory before its queues";
+            return Err(Error::new(Kind::Busy, text));
+        }
+        self.lending.begin(id, table)
+    }
+
+    fn left_loans(&self, id: ConnectionId) -> bool {
+        self.lending.has_left(id)
+    }
+
+    fn released(&mut self, id: ConnectionId) {
+        self.lending.released(id);
     }
 
     fn call(
@@ -377,6 +428,10 @@ impl Device for Switch {
         let Some(port) = self.ports.get(&id) else {
             return Work::Nothing;
         };
+        if self.lending.shares(id) {
+            self.lending.collect(&self.ports);
+            self.lending.announce(round);
+        }
         let mut ready = 0;
         for (number, pair) in port.pairs.iter().enumerate() {
             pair.queues.begin();

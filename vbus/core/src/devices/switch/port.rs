@@ -53,6 +53,20 @@ pub struct Dropped {
     pub malformed: u64,
 }
 
+/// What was copied from one client to another.
+#[derive(Debug, Default)]
+pub struct Copied {
+    pub frames: u64,
+    pub bytes: u64,
+}
+
+impl Copied {
+    pub fn count(&mut self, len: usize) {
+        self.frames += 1;
+        self.bytes += len as u64;
+    }
+}
+
 /// What was finished for receivers that cannot.
 #[derive(Debug, Default)]
 pub struct Finished {

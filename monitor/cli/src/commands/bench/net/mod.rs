@@ -150,7 +150,9 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
     for &mtu in &args.mtu {
         let hosts = Hosts::new(mtu, args.rate, folder.path(), apart)?;
         // Only where two guests need it, since it is one more process.
-        let needs_bus = paths.iter().any(|path| path.server == Server::GuestOnBus);
+        let needs_bus = paths
+            .iter()
+            .any(|path| matches!(path.server, Server::GuestOnBus(_)));
         let bus = needs_bus.then(vbus::Daemon::start).transpose()?;
         let terms = Terms {
             hosts: &hosts,

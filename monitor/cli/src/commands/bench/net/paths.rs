@@ -18,8 +18,8 @@ pub enum Client {
     Older(&'static str),
     /// In a guest on the bridge, by this network.
     OnBridge(&'static str),
-    /// In a guest on the bus of vbusd.
-    OnBus,
+    /// In a guest on the bus of vbusd, by this network.
+    OnBus(&'static str),
 }
 
 /// Where its server runs.
@@ -29,8 +29,8 @@ pub enum Server {
     Host,
     /// The same, on a processor of its own.
     Apart,
-    /// In another guest on the bus.
-    GuestOnBus,
+    /// In another guest on the bus, by this network.
+    GuestOnBus(&'static str),
     /// In another guest on the bridge, by virtio-net and a tap.
     GuestOnBridge,
 }
@@ -45,6 +45,8 @@ pub struct Path {
 
 /// The network of guests on the bus: that of the daemon of `bench vbus`.
 const BUS_NET: &str = "bus:bench/venet-switch";
+/// The same where the two machines share memory.
+const SHARED_NET: &str = "bus:bench/venet-switch,share";
 /// The guests on the bus.
 const BUS_SERVER: &str = "10.9.1.1";
 const BUS_CLIENT: &str = "10.9.1.2";
@@ -67,7 +69,7 @@ pub const SAME_NETWORK: [(&str, &str); 3] = [
 ];
 
 /// All paths, the comparison first.
-pub const PATHS: [Path; 9] = [
+pub const PATHS: [Path; 10] = [
     Path {
         name: BASE,
         client: Client::Host,
@@ -110,8 +112,13 @@ pub const PATHS: [Path; 9] = [
     },
     Path {
         name: GUESTS,
-        client: Client::OnBus,
-        server: Server::GuestOnBus,
+        client: Client::OnBus(BUS_NET),
+        server: Server::GuestOnBus(BUS_NET),
+    },
+    Path {
+        name: "venet-guests-share",
+        client: Client::OnBus(SHARED_NET),
+        server: Server::GuestOnBus(SHARED_NET),
     },
 ];
 
@@ -120,7 +127,7 @@ impl Path {
     pub fn address(&self) -> &'static str {
         match self.server {
             Server::Host | Server::Apart => SERVER,
-            Server::GuestOnBus => BUS_SERVER,
+            Server::GuestOnBus(_) => BUS_SERVER,
             Server::GuestOnBridge => TAP_SERVER,
         }
     }
@@ -128,7 +135,7 @@ impl Path {
     /// The server's port.
     pub fn port(&self) -> u16 {
         match self.server {
-            Server::Host | Server::GuestOnBus | Server::GuestOnBridge => PORT,
+            Server::Host | Server::GuestOnBus(_) | Server::GuestOnBridge => PORT,
             Server::Apart => APART_PORT,
         }
     }
@@ -138,7 +145,7 @@ impl Path {
     pub fn server_guest(&self) -> Option<(&'static str, &'static str)> {
         match self.server {
             Server::Host | Server::Apart => None,
-            Server::GuestOnBus => Some((BUS_NET, BUS_SERVER)),
+            Server::GuestOnBus(net) => Some((net, BUS_SERVER)),
             Server::GuestOnBridge => Some((TAP_SERVER_NET, TAP_SERVER)),
         }
     }
@@ -150,7 +157,7 @@ impl Path {
             Client::Host | Client::Apart => None,
             Client::Guest(net) | Client::Older(net) => Some((net, None)),
             Client::OnBridge(net) => Some((net, Some(TAP_GUEST))),
-            Client::OnBus => Some((BUS_NET, Some(BUS_CLIENT))),
+            Client::OnBus(net) => Some((net, Some(BUS_CLIENT))),
         }
     }
 }

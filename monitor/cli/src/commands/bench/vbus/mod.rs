@@ -88,12 +88,15 @@ impl Daemon {
         ask(&mut control, Request::CreateBus { bus: bus.clone() })?;
         for class in ["venet-switch", "echo", "null"] {
             let device = Name::new(class)?;
-            let lossless = ("lossless".to_string(), "1".to_string());
-            let attributes = (class == "venet-switch").then_some(lossless);
+            let attributes: &[&str] = match class {
+                "venet-switch" => &["lossless", "share"],
+                _ => &[],
+            };
+            let on = |name: &&str| (name.to_string(), "1".to_string());
             let request = Request::CreateDevice {
                 device: device.clone(),
                 class: class.to_string(),
-                attributes: attributes.into_iter().collect(),
+                attributes: attributes.iter().map(on).collect(),
             };
             ask(&mut control, request)?;
             let bus = bus.clone();
