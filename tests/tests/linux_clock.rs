@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
-use paravane_tests::clocks::{CERTAIN, Clocks, Offsets, RIGHT, WALL_RIGHT, now};
+use paravane_tests::clocks::{
+    CERTAIN, Clocks, Offsets, RIGHT, SLEW_PPM, SLEW_TURN, WALL_RIGHT, now, slewed,
+};
 use paravane_tests::{cpu_times, program, tree, vm};
 use rustix::process::Signal;
 use rustix::time::ClockId;
@@ -295,20 +297,10 @@ fn the_clock_is_right_after_idle_seconds() {
 
 /// How long one of many measurements may take.
 const SOON: Duration = Duration::from_secs(1);
-/// How much the host's clock is too fast or too slow in the test of that.
-const SLEW_PPM: i64 = 500;
-/// For how long, in ns.
-const SLEW_TURN: i64 = 8_000_000_000;
 /// After this much of a turn, in ns, a clock has followed.
 const SLEW_FOLLOWED: i64 = 2_000_000_000;
 /// The limit for the error before, in ns.
 const SLEW_WORST: i64 = 300_000;
-
-/// What the host's clock is ahead when it is slewed, at `CLOCK_MONOTONIC`.
-fn slewed(now: i64) -> i64 {
-    let at = now % (2 * SLEW_TURN);
-    at.min(2 * SLEW_TURN - at) * SLEW_PPM / 1_000_000
-}
 
 /// The host's clock is too fast by as much as NTP ever makes it, then too slow, and so on. The
 /// guest's follows, and never goes back.

@@ -4,6 +4,7 @@
 //! An alarm belongs to a vCPU and not to the process in which the vCPU runs, so the host's timer is
 //! here. The layer writes a deadline, and wakes this thread only if the thread would sleep past it.
 
+use super::clock_asked;
 use super::clock_news::WALL;
 use super::core::Core;
 use super::{kick, sys};
@@ -38,6 +39,9 @@ pub fn run(core: &Core) {
         next_field.store(0, Ordering::SeqCst);
         let seen = word.load(Ordering::SeqCst);
         tell_news(core);
+        if clock_asked::is_asked(&core.shared.header().clock_wanted) {
+            core.wakeups.wake_watch();
+        }
         // Deadlines are times of the machine's clock, which a suspend of the host moves ahead. The
         // watch wakes this thread then.
         let ahead = core.clock_news.ahead();

@@ -13,6 +13,7 @@ mod boot;
 mod budget;
 #[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
+mod clock_asked;
 mod clock_news;
 mod core;
 #[expect(unsafe_code, reason = "timers of the host")]
