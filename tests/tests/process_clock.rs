@@ -68,12 +68,17 @@ fn beside(what: impl FnOnce() -> Run) -> (Run, Vec<(i64, i64)>) {
     thread::scope(|scope| {
         let samples = scope.spawn(|| {
             let mut all = Vec::new();
-            while !ends.load(Ordering::SeqCst) {
+            loop {
+                // The last sample is later than all that the machine has read.
+                let last = ends.load(Ordering::SeqCst);
                 let first = now(ClockId::Monotonic);
                 let tsc = counter();
                 let width = now(ClockId::Monotonic) - first;
                 if width < WIDTH / 10 {
                     all.push((tsc, first + width / 2));
+                    if last {
+                        break;
+                    }
                 }
                 thread::sleep(Duration::from_millis(20));
             }
