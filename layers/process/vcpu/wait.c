@@ -95,16 +95,12 @@ static void look(struct vcpu *v, struct halt *h)
 /* Sleeps until the word changes or the deadline passes, and reads no clock meanwhile. */
 static s64 sleep(struct vcpu *v, u32 word, u64 deadline)
 {
-	u64 since = rdtsc_rough();
 	s64 ended;
 
-	WRITE_ONCE(v->asleep, since);
+	WRITE_ONCE(v->asleep, rdtsc_rough());
 	ended = futex_wait(&v->s.wait_word, word, deadline);
-	WRITE_ONCE(v->asleep, 0);
-	/* The holder of the lock sees that this vCPU is awake, or this vCPU sees the lock. */
-	fence();
 	step();
-	wake_clock(v, since);
+	wake_clock(v);
 	return ended;
 }
 

@@ -8,9 +8,10 @@
  * does it wake the monitor, and wait.
  *
  * The monitor can take back what the clock is ahead only if nothing can notice: all vCPUs have
- * slept for longer than that, and none reads the clock before the correction. Each vCPU that wakes
- * up clears `asleep`, and then looks for the lock; the holder of the lock then looks for vCPUs that
- * are awake. So either the holder sees the other vCPU, or that one waits for the lock.
+ * slept for longer than that, and none reads the clock before the correction. A vCPU that wakes up
+ * clears `asleep` under the lock. Where it needs no comparison, it clears `asleep`, and then looks
+ * for the lock; the holder of the lock then looks for vCPUs that are awake. So either the holder
+ * sees that the other vCPU is awake, or that one waits for the lock before it reads the clock.
  *
  * Only the monitor writes the clock. What the vCPU asks for is in clock_wanted, and one compare and
  * exchange ends it: the monitor claims it, or the vCPU takes it back. After a claim the vCPU waits
@@ -70,19 +71,16 @@ static bool slept_long(u64 since, u64 now)
 	return since && (s64)(now - since) >= (s64)check_counts();
 }
 
-/* Whether no vCPU has read the clock for long. This one has slept since then. Under the lock. */
-static bool unread(const struct vcpu *v, u64 since, u64 now)
+/* Whether no vCPU has read the clock for long. Under the lock. */
+static bool unread(u64 now)
 {
 	u32 i, count = shared->s.vcpu_count;
 
-	if (!slept_long(since, now))
-		return false;
 	for (i = 0; i < count && i < PHV_MAX_VCPUS; i++) {
 		const struct vcpu *other = vcpu_at(i);
 
-		if (other == v || READ_ONCE(other->s.state) == PHV_VCPU_OFF)
-			continue;
-		if (!slept_long(READ_ONCE(other->asleep), now))
+		if (READ_ONCE(other->s.state) != PHV_VCPU_OFF &&
+		    !slept_long(READ_ONCE(other->asleep), now))
 			return false;
 	}
 	return true;
@@ -109,24 +107,32 @@ static void ask(u32 wanted)
 	}
 }
 
-void wake_clock(const struct vcpu *v, u64 since)
+static void compare(u64 now)
+{
+	if (error() > WRONG_NS) {
+		ask(unread(now) ? PHV_CLOCK_WRONG_UNREAD : PHV_CLOCK_WRONG);
+		/* Before any other vCPU reads the guest's page. */
+		clock_follow();
+	}
+	__atomic_store_n(&shared->wake_checked, rdtsc_rough(), __ATOMIC_RELEASE);
+}
+
+void wake_clock(struct vcpu *v)
 {
 	u64 now = rdtsc_rough();
 
-	if (FAULT(WAKE_CLOCK_UNCHECKED))
-		return;
 	/* Who sees the end of a comparison sees the clock that it has led to. */
-	if (recent(__atomic_load_n(&shared->wake_checked, __ATOMIC_ACQUIRE), now) &&
-	    !READ_ONCE(shared->wake_lock.word))
-		return;
-	lock_take(&shared->wake_lock);
-	if (!recent(shared->wake_checked, now)) {
-		if (error() > WRONG_NS) {
-			ask(unread(v, since, now) ? PHV_CLOCK_WRONG_UNREAD : PHV_CLOCK_WRONG);
-			/* Before any other vCPU reads the guest's page. */
-			clock_follow();
-		}
-		__atomic_store_n(&shared->wake_checked, rdtsc_rough(), __ATOMIC_RELEASE);
+	if (recent(__atomic_load_n(&shared->wake_checked, __ATOMIC_ACQUIRE), now) ||
+	    FAULT(WAKE_CLOCK_UNCHECKED)) {
+		WRITE_ONCE(v->asleep, 0);
+		/* The holder of the lock sees that, or this vCPU sees the lock. */
+		fence();
+		if (!READ_ONCE(shared->wake_lock.word))
+			return;
 	}
+	lock_take(&shared->wake_lock);
+	if (!recent(shared->wake_checked, now))
+		compare(now);
+	WRITE_ONCE(v->asleep, 0);
 	lock_release(&shared->wake_lock);
 }

@@ -6,10 +6,9 @@
 #include "state/state.h"
 
 /*
- * For a vCPU that has woken up and has read no clock yet. It has slept since then (TSC), and has
- * cleared `asleep` before a full barrier. Where the clock was not compared for a while and is
- * wrong, waits until the monitor has corrected it.
+ * For a vCPU that has woken up and has read no clock yet: it is asleep until here. Where the clock
+ * was not compared for a while and is wrong, waits until the monitor has corrected it.
  */
-void wake_clock(const struct vcpu *v, u64 since);
+void wake_clock(struct vcpu *v);
 
 #endif

@@ -21,8 +21,8 @@ struct Machine {
     line: AtomicU32,
     lock: AtomicU32,
     checked: AtomicU32,
-    /// Of the vCPU that does not ask.
-    asleep: AtomicU32,
+    /// Of each vCPU.
+    asleep: [AtomicU32; 2],
 }
 
 impl Machine {
@@ -38,12 +38,35 @@ impl Machine {
         fence(Ordering::SeqCst);
     }
 
-    /// `wake_clock()`, `unread()` and `ask()` of `vcpu/wake_clock.c`. The vCPU waits for no claim.
-    fn first(&self) -> u32 {
+    /// `wake_clock()` of `vcpu/wake_clock.c`, and a reading of the clock. `recent`: the counter of
+    /// this vCPU says that the clock was compared a moment ago. `barrier`: as in the layer.
+    fn wake(&self, me: usize, recent: bool, barrier: bool) -> u32 {
+        if recent || self.checked.load(Ordering::Acquire) != 0 {
+            self.asleep[me].store(0, Ordering::Relaxed);
+            if barrier {
+                fence(Ordering::SeqCst);
+            }
+            if self.lock.load(Ordering::Acquire) == 0 {
+                return self.line.load(Ordering::Relaxed);
+            }
+        }
         self.lock();
-        let wanted = match self.asleep.load(Ordering::Relaxed) {
-            0 => WRONG,
-            _ => UNREAD,
+        if self.checked.load(Ordering::Relaxed) == 0 {
+            self.ask();
+            self.checked.store(1, Ordering::Release);
+        }
+        self.asleep[me].store(0, Ordering::Relaxed);
+        self.lock.store(0, Ordering::Release);
+        self.line.load(Ordering::Relaxed)
+    }
+
+    /// `unread()` and `ask()`. The vCPU does not wait for the claim.
+    fn ask(&self) {
+        let asleep = |vcpu: &AtomicU32| vcpu.load(Ordering::Relaxed) != 0;
+        let wanted = if self.asleep.iter().all(asleep) {
+            UNREAD
+        } else {
+            WRONG
         };
         self.wanted.store(wanted, Ordering::SeqCst);
         loop {
@@ -59,21 +82,6 @@ impl Machine {
                 }
             }
         }
-        self.checked.store(1, Ordering::Release);
-        self.lock.store(0, Ordering::Release);
-        self.line.load(Ordering::Relaxed)
-    }
-
-    /// `sleep()` of `vcpu/wait.c`, and `wake_clock()`.
-    fn second(&self) -> u32 {
-        self.asleep.store(0, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let checked = self.checked.load(Ordering::Acquire) != 0;
-        if !checked || self.lock.load(Ordering::Relaxed) != 0 {
-            self.lock();
-            self.lock.store(0, Ordering::Release);
-        }
-        self.line.load(Ordering::Relaxed)
     }
 
     /// `claim()`, a correction and `end()` of `process/clock_asked.rs`.
@@ -94,27 +102,43 @@ impl Machine {
     }
 }
 
-/// No vCPU has read a clock that is put back later.
-#[test]
-fn a_clock_that_was_read_is_not_put_back() {
+/// Two vCPUs wake up. None has read a clock that is put back later.
+fn both_wake(recent: bool, barrier: bool) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
-    model.check(|| {
+    model.check(move || {
         let machine = Arc::new(Machine {
             wanted: AtomicU32::new(RIGHT),
             line: AtomicU32::new(AHEAD),
             lock: AtomicU32::new(0),
             checked: AtomicU32::new(0),
-            asleep: AtomicU32::new(1),
+            asleep: [AtomicU32::new(1), AtomicU32::new(1)],
         });
-        let on = |what: fn(&Machine) -> u32| {
+        let on = |me, recent| {
             let machine = Arc::clone(&machine);
-            thread::spawn(move || what(&machine))
+            thread::spawn(move || machine.wake(me, recent, barrier))
         };
-        let (first, second) = (on(Machine::first), on(Machine::second));
+        let (first, second) = (on(0, false), on(1, recent));
         machine.monitor();
         let read = [first.join().unwrap(), second.join().unwrap()];
         let line = machine.line.load(Ordering::SeqCst);
         assert!(read.iter().all(|&read| read == line), "{read:?} {line}");
     });
+}
+
+#[test]
+fn a_clock_that_was_read_is_not_put_back() {
+    both_wake(false, true);
+}
+
+/// The last comparison was long ago for one vCPU, and not yet for the other.
+#[test]
+fn a_vcpu_that_compares_nothing_is_seen_or_waits() {
+    both_wake(true, true);
+}
+
+#[test]
+#[should_panic(expected = "[1, 2] 1")]
+fn without_a_barrier_a_clock_that_was_read_is_put_back() {
+    both_wake(true, false);
 }

@@ -221,6 +221,14 @@ impl Clock {
         now.ns + self.counted >= self.written + LEAST_MEASURED && error > self.error + FAR_OFF
     }
 
+    /// Whether a correction that a vCPU asks for is not under way already: a page that is ahead and
+    /// cannot be put back is corrected over a period, which must not begin again each time.
+    pub fn needs(&self, catch: Catch) -> bool {
+        let now = Sample::take();
+        let ahead = self.line.at(now.tsc) > now.ns + self.counted;
+        catch == Catch::Both || !ahead || self.is_far_off()
+    }
+
     /// Writes what other clocks differ from this one by. Returns whether the wall clock has jumped.
     fn publish_offsets(&mut self, shared: &Shared) -> bool {
         let header = shared.header();

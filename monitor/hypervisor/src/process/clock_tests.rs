@@ -117,6 +117,29 @@ fn a_page_is_put_right_at_once_where_nobody_can_tell() {
     assert_eq!(clock.caught(now.tsc, now, Catch::Both), None);
 }
 
+#[test]
+fn a_correction_that_is_under_way_does_not_begin_again() {
+    const FAR: i64 = 2_000_000;
+    // A page that is wrong by `by`, of which `known` was found a second ago.
+    let needs = |by: i64, known: u64, catch| {
+        let mut clock = Clock::new(Sample::take());
+        let now = Sample::take();
+        clock.line = Line {
+            tsc: now.tsc,
+            ns: now.ns.checked_add_signed(by).unwrap(),
+            mult: clock.rate,
+        };
+        clock.written = now.ns - SECOND;
+        clock.error = known;
+        clock.needs(catch)
+    };
+    assert!(needs(FAR, 0, Catch::Up));
+    assert!(!needs(FAR, FAR.unsigned_abs(), Catch::Up));
+    // It can be put right at once.
+    assert!(needs(FAR, FAR.unsigned_abs(), Catch::Both));
+    assert!(needs(-FAR, FAR.unsigned_abs(), Catch::Up));
+}
+
 const HOUR: u64 = 3600 * SECOND;
 
 /// A host with a counter of 1 GHz and a machine's clock, which is corrected each second.

@@ -133,7 +133,9 @@ impl Watch<'_> {
                 if due && busy {
                     self.balance.look(self.core);
                 }
-                let period = if busy {
+                // What a vCPU has asked for is done within a second.
+                let asked = self.asked_at != 0 && now < self.asked_at + clock::PERIOD;
+                let period = if busy || asked {
                     clock::PERIOD
                 } else {
                     clock::IDLE_PERIOD
@@ -161,7 +163,7 @@ impl Watch<'_> {
             return false;
         };
         // The guest may ask without end.
-        if now >= self.asked_at + ASKED_LEAST {
+        if now >= self.asked_at + ASKED_LEAST && self.clock.needs(catch) {
             self.asked_at = now;
             self.correct(clock::PERIOD, Some(catch));
             self.update_at = self.update_at.min(now + AGAIN);
