@@ -94,6 +94,8 @@ pub mod bent {
     pub static SLEW: AtomicU64 = AtomicU64::new(0);
     /// For how long it is too fast, and then too slow, and so on.
     pub static SLEW_FOR: AtomicU64 = AtomicU64::new(1);
+    /// When that begins.
+    pub static SLEW_FROM: AtomicU64 = AtomicU64::new(0);
 
     pub fn wall(now: u64) -> u64 {
         if now < WALL_STEP_AT.load(Relaxed) {
@@ -112,7 +114,7 @@ pub mod bent {
     /// not fall behind.
     pub fn ahead(now: u64) -> u64 {
         let (ppm, turn) = (SLEW.load(Relaxed), SLEW_FOR.load(Relaxed));
-        let at = now % (2 * turn);
+        let at = now.saturating_sub(SLEW_FROM.load(Relaxed)) % (2 * turn);
         let slewed = at.min(2 * turn - at) * ppm / 1_000_000;
         STAND_FOR.load(Relaxed) - stood(now) + slewed
     }
