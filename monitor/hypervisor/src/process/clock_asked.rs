@@ -15,9 +15,35 @@ const RIGHT: u32 = bit(ph::PHV_CLOCK_RIGHT);
 const UNREAD: u32 = bit(ph::PHV_CLOCK_WRONG_UNREAD);
 const CLAIMED: u32 = bit(ph::PHV_CLOCK_CLAIMED);
 
+/// The shortest time between two requests that are served, in ns. The layer asks less often, but
+/// the guest may ask without end.
+pub const LEAST: u64 = 10_000_000;
+
 /// Whether a vCPU waits for a claim.
-pub fn is_asked(word: &AtomicU32) -> bool {
+fn is_asked(word: &AtomicU32) -> bool {
     !matches!(word.load(Ordering::SeqCst), RIGHT | CLAIMED)
+}
+
+/// Decides which requests wake the watch.
+#[derive(Debug, Default)]
+pub struct Passed {
+    next: u64,
+}
+
+impl Passed {
+    /// Whether what is asked for wakes the watch. `now` is called if anything is, and returns the
+    /// time in ns.
+    pub fn wakes(&mut self, word: &AtomicU32, now: impl Fn() -> u64) -> bool {
+        if !is_asked(word) {
+            return false;
+        }
+        let now = now();
+        let wakes = now >= self.next;
+        if wakes {
+            self.next = now.saturating_add(LEAST);
+        }
+        wakes
+    }
 }
 
 /// Claims what is asked for. `None`: nothing is, or the vCPU has just taken it back.
@@ -44,6 +70,18 @@ pub fn end(word: &AtomicU32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_that_asks_without_end_wakes_the_watch_seldom() {
+        let word = AtomicU32::new(RIGHT);
+        let mut passed = Passed::default();
+        assert!(!passed.wakes(&word, || unreachable!()));
+        word.store(UNREAD, Ordering::SeqCst);
+        let woken = (0..=10 * LEAST)
+            .step_by(1000)
+            .filter(|&now| passed.wakes(&word, || now));
+        assert_eq!(woken.count(), 11);
+    }
 
     #[test]
     fn what_a_vcpu_asks_for_is_claimed_once() {

@@ -47,8 +47,6 @@ const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 /// The time in ns after which a clock that was put right at once is corrected again, since its rate
 /// is that of a longer time.
 const AGAIN: u64 = 20_000_000;
-/// The shortest time between two such requests that are served, in ns.
-const ASKED_LEAST: u64 = AGAIN / 2;
 
 /// What the thread corrects at regular times.
 pub struct Regular {
@@ -162,8 +160,7 @@ impl Watch<'_> {
         let Some(catch) = clock_asked::claim(word) else {
             return false;
         };
-        // The guest may ask without end.
-        if now >= self.asked_at + ASKED_LEAST && self.clock.needs(catch) {
+        if now >= self.asked_at + clock_asked::LEAST && self.clock.needs(catch) {
             self.asked_at = now;
             self.correct(clock::PERIOD, Some(catch));
             self.update_at = self.update_at.min(now + AGAIN);
