@@ -117,6 +117,16 @@ pub const PHV_VCPU_RUNNING: u64 = 0x1;
 /// Waits on wait_word.
 pub const PHV_VCPU_HALTED: u64 = 0x2;
 
+// Values of phv_shared.clock_wanted
+/// No vCPU waits.
+pub const PHV_CLOCK_RIGHT: u64 = 0x0;
+/// The clock may only be put forward.
+pub const PHV_CLOCK_WRONG: u64 = 0x1;
+/// No vCPU has read the clock for 20 ms, nor does before the answer: it may also be put back by less than that.
+pub const PHV_CLOCK_WRONG_UNREAD: u64 = 0x2;
+/// By the monitor, which corrects the clock: the vCPU can no longer take it back.
+pub const PHV_CLOCK_CLAIMED: u64 = 0x3;
+
 // States of an address-space process: phv_proc.state
 /// Does not exist.
 pub const PHV_PROC_NONE: u64 = 0x0;

@@ -20,6 +20,18 @@ pub const RIGHT: i64 = 100_000;
 /// The same for the wall clock.
 pub const WALL_RIGHT: i64 = 1_000_000;
 
+/// How much the host's clock is too fast or too slow, in turn, with `--slew-clock`.
+pub const SLEW_PPM: i64 = 500;
+/// For how long, in ns.
+pub const SLEW_TURN: i64 = 8_000_000_000;
+
+/// What the host's clock is ahead when it is slewed, at `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn slewed(now: i64) -> i64 {
+    let at = now % (2 * SLEW_TURN);
+    at.min(2 * SLEW_TURN - at) * SLEW_PPM / 1_000_000
+}
+
 /// The guest's clocks less the host's, in ns, and how uncertain that is.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
@@ -81,7 +93,8 @@ impl Moment {
 }
 
 /// The time-stamp counter, which a guest on the process hypervisor reads, too.
-fn counter() -> i64 {
+#[must_use]
+pub fn counter() -> i64 {
     // SAFETY: every x86-64 processor has both instructions, and they touch no memory.
     let tsc = unsafe {
         core::arch::x86_64::_mm_lfence();

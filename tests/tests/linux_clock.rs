@@ -6,7 +6,10 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::busy::Busy;
-use paravane_tests::clocks::{CERTAIN, Clocks, Offsets, RIGHT, WALL_RIGHT, now};
+use paravane_tests::clocks::{
+    CERTAIN, Clocks, Offsets, RIGHT, SLEW_PPM, SLEW_TURN, WALL_RIGHT, now, slewed,
+};
+use paravane_tests::planted::Planted;
 use paravane_tests::{cpu_times, program, tree, vm};
 use rustix::process::Signal;
 use rustix::time::ClockId;
@@ -295,20 +298,10 @@ fn the_clock_is_right_after_idle_seconds() {
 
 /// How long one of many measurements may take.
 const SOON: Duration = Duration::from_secs(1);
-/// How much the host's clock is too fast or too slow in the test of that.
-const SLEW_PPM: i64 = 500;
-/// For how long, in ns.
-const SLEW_TURN: i64 = 8_000_000_000;
 /// After this much of a turn, in ns, a clock has followed.
 const SLEW_FOLLOWED: i64 = 2_000_000_000;
 /// The limit for the error before, in ns.
 const SLEW_WORST: i64 = 300_000;
-
-/// What the host's clock is ahead when it is slewed, at `CLOCK_MONOTONIC`.
-fn slewed(now: i64) -> i64 {
-    let at = now % (2 * SLEW_TURN);
-    at.min(2 * SLEW_TURN - at) * SLEW_PPM / 1_000_000
-}
 
 /// The host's clock is too fast by as much as NTP ever makes it, then too slow, and so on. The
 /// guest's follows, and never goes back.
@@ -358,6 +351,66 @@ fn a_slewed_clock_is_followed() {
     assert!(worst <= SLEW_WORST, "{worst} ns");
     let text = clocks.end();
     assert!(text.contains("backwards 0\n"), "{text}");
+}
+
+/// For how long a machine works until its clock is the host's.
+const WORKS: Duration = Duration::from_secs(4);
+/// For how long it sleeps at least before the host's clock becomes faster, so that it no longer
+/// wakes up for its own corrections.
+const SLEEPS: Duration = Duration::from_secs(6);
+/// When it wakes up after that: its clock would be late by 0.4 ms. The kernel wakes up by itself
+/// every few seconds.
+const WAKES: Duration = Duration::from_millis(800);
+/// Limit for the uncertainty of the first reading, of which there is only one, ns.
+const FIRST_CERTAIN: i64 = 20_000;
+
+/// The error of the first reading after an idle time in which the host's clock has become faster,
+/// and how uncertain it is, ns. `None`: it was not measured, because the host is busy.
+fn after_idle(layer: Option<&Planted>, faster: u32) -> Option<(i64, i64)> {
+    let faster = Duration::from_secs(faster.into());
+    let end = Instant::now() + faster;
+    let from = now(ClockId::Monotonic) + i64::try_from(faster.as_nanos()).unwrap();
+    let show = "mount -t debugfs none /sys/kernel/debug; cat /sys/kernel/debug/vmi/clock";
+    let mut clocks = Clocks::start_between("", show, |words| {
+        let mut command = vm::command_with_hooks(words.iter().copied());
+        command.args(["--cpus", "2", "--slew-clock", &SLEW_PPM.to_string()]);
+        command.args(["--slew-from", &from.to_string()]);
+        if let Some(layer) = layer {
+            command.arg("--plant-layer").arg(layer.rom());
+        }
+        command
+    });
+    let begun = Instant::now();
+    while begun.elapsed() < WORKS {
+        clocks.ask();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let before = sound(&mut clocks);
+    let in_time = in_time(end, SLEEPS);
+    std::thread::sleep((end + WAKES).saturating_duration_since(Instant::now()));
+    let first = clocks.ask();
+    let error = first.monotonic - before.monotonic - slewed(first.at - from);
+    println!("{error} {first:?}\n{}", clocks.end());
+    let measured = in_time && first.uncertain <= FIRST_CERTAIN;
+    measured.then_some((error, first.uncertain + before.uncertain))
+}
+
+/// The host's clock becomes faster while a machine is idle. The first reading in it is right, and
+/// would not be if the layer's clock were not right before that.
+#[test]
+fn the_clock_is_right_when_an_idle_machine_wakes_up() {
+    let measure = |layer, after| after_idle(layer, after + 5);
+    let first = AFTER.into_iter().find_map(|after| measure(None, after));
+    assert!(first.is_some(), "not measured: the host is busy");
+    let (error, uncertain) = first.unwrap();
+    assert!(error.abs() + uncertain <= RIGHT, "{error} ns");
+    let layer = Planted::build("WAKE_CLOCK_UNCHECKED").unwrap();
+    // In some tries the kernel happens to have woken up shortly before.
+    let mut wrong = AFTER.into_iter().filter(|&after| {
+        let found = measure(Some(&layer), after);
+        found.is_some_and(|(error, uncertain)| error.abs() - uncertain > RIGHT)
+    });
+    assert!(wrong.next().is_some(), "the mistake was not found");
 }
 
 /// The lengths for `make test-release`.

@@ -71,6 +71,12 @@
 #define PHV_VCPU_RUNNING 0x1 /* runs, or wants to */
 #define PHV_VCPU_HALTED 0x2 /* waits on wait_word */
 
+/* Values of phv_shared.clock_wanted */
+#define PHV_CLOCK_RIGHT 0x0 /* no vCPU waits */
+#define PHV_CLOCK_WRONG 0x1 /* the clock may only be put forward */
+#define PHV_CLOCK_WRONG_UNREAD 0x2 /* no vCPU has read the clock for 20 ms, nor does before the answer: it may also be put back by less than that */
+#define PHV_CLOCK_CLAIMED 0x3 /* by the monitor, which corrects the clock: the vCPU can no longer take it back */
+
 /* States of an address-space process: phv_proc.state */
 #define PHV_PROC_NONE 0x0 /* does not exist */
 #define PHV_PROC_FREE 0x1 /* parked, without a space */
@@ -272,7 +278,7 @@
 #define PHV_OFF_SHARED_LINES 1160
 #define PHV_OFF_SHARED_AHEAD_NS 1168
 #define PHV_OFF_SHARED_CLOCK_PAGE 1176
-#define PHV_OFF_SHARED_CLOCK_PAD 1180
+#define PHV_OFF_SHARED_CLOCK_WANTED 1180
 #define PHV_OFF_SHARED_RESERVED 1184
 
 /* struct phv_vcpu */
@@ -506,7 +512,7 @@ struct phv_shared {
 	__u64 lines; /* bit n: line n, which is routed to PHV_ROUTE_NOTIFIER, was signalled. Set by an atomic or, taken by line.pending */
 	__u64 ahead_ns; /* what the clock is ahead of the host's CLOCK_MONOTONIC, on which futexes wait: suspends of the host for which the time-stamp counter went on; written by the monitor */
 	__u32 clock_page; /* (layer) 1: the guest has a clock page, which a vCPU that runs must rewrite after each change of the clock */
-	__u32 clock_pad; /* zero */
+	__u32 clock_wanted; /* (layer) PHV_CLOCK_*, a futex: a vCPU that woke up has found the clock wrong, and waits. The watch, which the alarm thread wakes for it, claims and ends it */
 	__u8 reserved[864]; /* zero */
 };
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
@@ -551,7 +557,7 @@ _Static_assert(offsetof(struct phv_shared, kick_rounds) == PHV_OFF_SHARED_KICK_R
 _Static_assert(offsetof(struct phv_shared, lines) == PHV_OFF_SHARED_LINES, "phv_shared.lines");
 _Static_assert(offsetof(struct phv_shared, ahead_ns) == PHV_OFF_SHARED_AHEAD_NS, "phv_shared.ahead_ns");
 _Static_assert(offsetof(struct phv_shared, clock_page) == PHV_OFF_SHARED_CLOCK_PAGE, "phv_shared.clock_page");
-_Static_assert(offsetof(struct phv_shared, clock_pad) == PHV_OFF_SHARED_CLOCK_PAD, "phv_shared.clock_pad");
+_Static_assert(offsetof(struct phv_shared, clock_wanted) == PHV_OFF_SHARED_CLOCK_WANTED, "phv_shared.clock_wanted");
 _Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
 /* A vCPU: the part that the monitor sees */

@@ -517,8 +517,8 @@ pub struct Shared {
     pub ahead_ns: AtomicU64,
     /// (layer) 1: the guest has a clock page, which a vCPU that runs must rewrite after each change of the clock.
     pub clock_page: AtomicU32,
-    /// Zero.
-    pub clock_pad: AtomicU32,
+    /// (layer) PHV_CLOCK_*, a futex: a vCPU that woke up has found the clock wrong, and waits. The watch, which the alarm thread wakes for it, claims and ends it.
+    pub clock_wanted: AtomicU32,
     /// Zero.
     pub reserved: [AtomicU8; 864],
 }
@@ -567,7 +567,7 @@ const _: () = assert!(offset_of!(Shared, kick_rounds) == 1156);
 const _: () = assert!(offset_of!(Shared, lines) == 1160);
 const _: () = assert!(offset_of!(Shared, ahead_ns) == 1168);
 const _: () = assert!(offset_of!(Shared, clock_page) == 1176);
-const _: () = assert!(offset_of!(Shared, clock_pad) == 1180);
+const _: () = assert!(offset_of!(Shared, clock_wanted) == 1180);
 const _: () = assert!(offset_of!(Shared, reserved) == 1184);
 
 /// A vCPU: the part that the monitor sees.

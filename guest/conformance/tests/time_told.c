@@ -7,6 +7,7 @@
 #define VECTOR		0x5a
 #define STEP_WITHIN	(15 * NS_PER_S)
 #define TURNS		3
+#define IDLE_TURNS	6
 #define TURN		(1200 * NS_PER_MS)
 /* How far a late page may be ahead: 1 % of how late a host that is busy may be. */
 #define AHEAD		(200 * NS_PER_US)
@@ -79,4 +80,30 @@ TEST(clock_without_calls, "time.set_clock.without_calls", 1, 0, TIME_SET_CLOCK)
 	CHECK_OP(off, <=, 1);
 	CHECK_RESULT(vmi.time_set_clock(NULL, 0), 0);
 	free_page(gpa);
+}
+
+/*
+ * For a host that compares, it prints the counter around a reading of the clock, and the clock,
+ * each time right after the machine was idle for some seconds.
+ */
+TEST(read_after_idle, "time.read.after_idle", 1, 0, TIME_READ, TIME_SET_ALARM)
+{
+	u64 idle = option_number("asleep") * NS_PER_S, turn, before, real, after;
+
+	if (!idle)
+		test_skip("needs asleep=SECONDS on the command line, and a host that compares");
+	memset(&told, 0, sizeof(told));
+	set_irq_handler(VECTOR, alarm);
+	for (turn = 1; turn <= IDLE_TURNS; turn++) {
+		CHECK_RESULT(vmi.time_set_alarm(VMI_TIME_REAL, now() + idle, 0, VECTOR), 0);
+		while (READ_ONCE(told.bits) == 0) {
+			halt();
+			irq_disable();
+		}
+		told.bits = 0;
+		before = read_tsc();
+		real = now();
+		after = read_tsc();
+		print("# clock %llu %llu %llu\n", before, real, after);
+	}
 }

@@ -23,6 +23,7 @@
  *	masked line		route			raised		raised
  *	flush elsewhere		proc.flush_wanted	proc.loaded	proc.loaded
  *	kernel flush		kernel_generation	proc.loaded	proc.loaded
+ *	clock of a wake-up	wake_lock		asleep		asleep
  *
  * A halted vCPU that looks for work before it sleeps (vcpu/poll.c) has set `polling`, too, and
  * senders that read it do not ring. It takes `polling` back before S2.

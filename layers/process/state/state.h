@@ -92,6 +92,8 @@ struct vcpu {
 	u64 slice_start;			/* TSC when this thread became the owner */
 	/* TSC since when the vCPU wants to run but does not; 0: it does not want to */
 	u64 woken;
+	/* TSC since when the vCPU sleeps and reads no clock; 0: it is awake */
+	u64 asleep;
 	u64 last_real, last_stolen;
 	u32 wall_seen;
 	u32 running;				/* in a run slice */
@@ -194,6 +196,8 @@ struct shared {
 	u32 guest_clock_sequence;
 	u64 guest_clock_wall;
 	u64 guest_clock;	/* its guest-physical address, 0: none */
+	struct lock wake_lock;	/* of the vCPU that compares the clock with the host's */
+	u64 wake_checked;	/* TSC when one did so last */
 	u64 mappings;		/* mappings of all processes that fills caused */
 	/* pieces of the shadow pool that are taken, a bit for each */
 	u64 pool[PHV_POOL_CHUNKS / 64];

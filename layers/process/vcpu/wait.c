@@ -15,6 +15,7 @@
 #include "vcpu/irq.h"
 #include "vcpu/poll.h"
 #include "vcpu/slice.h"
+#include "vcpu/wake_clock.h"
 
 /* A sleep that is long enough for trimming processes first, ns. */
 #define SLEEP_LONG 500000000
@@ -91,6 +92,18 @@ static void look(struct vcpu *v, struct halt *h)
 	poll_end(v, won);
 }
 
+/* Sleeps until the word changes or the deadline passes, and reads no clock meanwhile. */
+static s64 sleep(struct vcpu *v, u32 word, u64 deadline)
+{
+	s64 ended;
+
+	WRITE_ONCE(v->asleep, rdtsc_rough());
+	ended = futex_wait(&v->s.wait_word, word, deadline);
+	step();
+	wake_clock(v);
+	return ended;
+}
+
 void irq_wait(struct vcpu *v, bool kick, bool enabled)
 {
 	struct halt h = { .kick = kick, .enabled = enabled };
@@ -123,11 +136,11 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		slept = true;
 		deadline = v->s.deadline_ns;
 		if (trim_at < deadline) {
-			if (futex_wait(&v->s.wait_word, word, trim_at) == -HOST_ETIMEDOUT)
+			if (sleep(v, word, trim_at) == -HOST_ETIMEDOUT)
 				trim_at = idle_trim(v);
 			continue;
 		}
-		if (futex_wait(&v->s.wait_word, word, deadline) == -HOST_ETIMEDOUT)
+		if (sleep(v, word, deadline) == -HOST_ETIMEDOUT)
 			__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 	}
 	if (polls && slept)

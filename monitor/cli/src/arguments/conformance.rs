@@ -57,6 +57,12 @@ pub struct Conformance {
     #[arg(long, value_name = "SECONDS")]
     pub step_wall_clock: Option<u32>,
 
+    /// Make the host's clock too fast by PPM millionths for eight seconds, then too slow, and so on
+    /// (--hypervisor process)
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "PPM")]
+    pub slew_clock: Option<u32>,
+
     /// Hide these features of KVM from the machine: bits of eax of its CPUID leaf 0x40000001
     /// (--hypervisor kvm)
     #[cfg(feature = "test-hooks")]

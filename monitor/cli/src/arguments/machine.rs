@@ -72,6 +72,11 @@ pub struct Run {
     #[cfg(feature = "test-hooks")]
     #[arg(long, value_name = "PPM")]
     pub slew_clock: Option<u32>,
+
+    /// That begins when `CLOCK_MONOTONIC` of the host is NS
+    #[cfg(feature = "test-hooks")]
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub slew_from: u64,
 }
 
 /// The properties of a machine.

@@ -104,6 +104,10 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
         );
     }
     #[cfg(feature = "test-hooks")]
+    if let Some(ppm) = args.slew_clock {
+        paravane_hypervisor::process::slew_clocks(ppm, std::time::Duration::from_secs(8), 0);
+    }
+    #[cfg(feature = "test-hooks")]
     paravane_hypervisor::kvm::hide_features(args.kvm_without);
     match args.hypervisor {
         HypervisorKind::Qemu => Ok(Box::new(Qemu::find()?)),

@@ -4,6 +4,7 @@
 //! An alarm belongs to a vCPU and not to the process in which the vCPU runs, so the host's timer is
 //! here. The layer writes a deadline, and wakes this thread only if the thread would sleep past it.
 
+use super::clock_asked::Passed;
 use super::clock_news::WALL;
 use super::core::Core;
 use super::{kick, sys};
@@ -33,11 +34,15 @@ pub fn run(core: &Core) {
     let mut alarms = Alarms {
         told: vec![None; core.vcpus],
     };
+    let mut asked = Passed::default();
     while !core.stopping() {
         // While awake, the thread needs no wake-up.
         next_field.store(0, Ordering::SeqCst);
         let seen = word.load(Ordering::SeqCst);
         tell_news(core);
+        if asked.wakes(&core.shared.header().clock_wanted, sys::monotonic) {
+            core.wakeups.wake_watch();
+        }
         // Deadlines are times of the machine's clock, which a suspend of the host moves ahead. The
         // watch wakes this thread then.
         let ahead = core.clock_news.ahead();

@@ -49,12 +49,24 @@ const FAR_OFF: u64 = 15_000;
 const LEAST_MEASURED: u64 = 20_000_000;
 /// The shortest suspend in ns; less is how inexactly two clocks are compared.
 const SUSPEND: u64 = 1_000_000;
+/// If the page is ahead by less than this, in ns, it can be put back while nobody reads it. The
+/// layer says so only if nobody has for longer.
+const BACK: u64 = 10_000_000;
 /// The smallest jump of the wall clock in ns of which the guest is told. Smaller ones add up.
 const WALL_JUMP: u64 = 100_000_000;
 
 /// Whether the clocks of all machines are disturbed.
 #[cfg(feature = "test-hooks")]
 pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// How the page may be put right at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Catch {
+    /// Forward.
+    Up,
+    /// Also back: nobody reads it, or has for [`BACK`].
+    Both,
+}
 
 /// A linear function from the counter to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,15 +193,15 @@ impl Clock {
     }
 
     /// Corrects the page by the host's clocks. `period` is the time to the next call in ns. An
-    /// error is corrected over the whole period: a faster correction would overshoot. Returns
-    /// whether the wall clock has jumped.
-    pub fn update(&mut self, shared: &Shared, period: u64) -> bool {
+    /// error is corrected over the whole period: a faster correction would overshoot. `catch` says
+    /// whether it can be corrected at once. Returns whether the wall clock has jumped.
+    pub fn update(&mut self, shared: &Shared, period: u64, catch: Option<Catch>) -> bool {
         let suspended = host_clocks::suspended();
         let now = self.machine_time(Sample::take(), suspended);
         let mult = self.next_rate(now, period);
         #[cfg(feature = "test-hooks")]
         let mult = self.disturbed_rate(mult);
-        self.switch(shared, now, mult);
+        self.switch(shared, now, mult, catch);
         let jumped = self.publish_offsets(shared);
         if jumped {
             shared.header().wall_updates.fetch_add(1, Ordering::SeqCst);
@@ -207,6 +219,14 @@ impl Clock {
         let now = Sample::take();
         let error = self.line.at(now.tsc).abs_diff(now.ns + self.counted);
         now.ns + self.counted >= self.written + LEAST_MEASURED && error > self.error + FAR_OFF
+    }
+
+    /// Whether a correction that a vCPU asks for is not under way already: a page that is ahead and
+    /// cannot be put back is corrected over a period, which must not begin again each time.
+    pub fn needs(&self, catch: Catch) -> bool {
+        let now = Sample::take();
+        let ahead = self.line.at(now.tsc) > now.ns + self.counted;
+        catch == Catch::Both || !ahead || self.is_far_off()
     }
 
     /// Writes what other clocks differ from this one by. Returns whether the wall clock has jumped.
@@ -281,15 +301,41 @@ impl Clock {
     }
 
     /// Continues with another rate.
-    fn switch(&mut self, shared: &Shared, now: Sample, mult: u64) {
+    fn switch(&mut self, shared: &Shared, now: Sample, mult: u64, catch: Option<Catch>) {
         self.sequence = self.sequence.wrapping_add(1);
         sequence(shared).store(self.sequence, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // Read while the page cannot be read: readers of the old line read the counter before,
         // readers of the new one read it after. So time does not go back between the two.
         let tsc = sys::tsc();
-        let line = self.next_line(tsc, now, mult);
+        let line = match catch.and_then(|catch| self.caught(tsc, now, catch)) {
+            Some(line) => line,
+            None => self.next_line(tsc, now, mult),
+        };
         self.fields(shared, line);
+    }
+
+    /// The line that is right from this moment on, if the page may jump to it.
+    fn caught(&mut self, tsc: u64, now: Sample, catch: Catch) -> Option<Line> {
+        #[cfg(feature = "test-hooks")]
+        if self.disturbed.is_some() {
+            return None;
+        }
+        let mult = self.rate;
+        let right = Line {
+            tsc: now.tsc,
+            ns: now.ns,
+            mult,
+        };
+        let (shown, ns) = (self.line.at(tsc), right.at(tsc));
+        let back = shown.saturating_sub(ns);
+        let steady = !self.stood && tsc >= self.line.tsc;
+        if !steady || back > 0 && (catch == Catch::Up || back > BACK) {
+            return None;
+        }
+        self.written = now.ns;
+        self.error = 0;
+        Some(Line { tsc, ns, mult })
     }
 
     /// The line from this moment on, by the page's present value, or by the machine's clock if that

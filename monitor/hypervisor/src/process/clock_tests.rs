@@ -43,7 +43,7 @@ fn the_page_stays_with_the_host() {
     clock.publish(&shared);
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(20));
-        clock.update(&shared, PERIOD);
+        clock.update(&shared, PERIOD, None);
     }
     let now = Sample::take();
     assert!(clock.line.at(now.tsc).abs_diff(now.ns) < 200_000);
@@ -76,6 +76,68 @@ fn an_error_is_gone_after_a_period() {
         }
         assert!(worst < 1000, "{worst} ns");
     }
+}
+
+/// A counter of 1 GHz, and a page that is wrong by the ppm of a rate that has changed seconds ago.
+fn wrong(by: i64) -> (Clock, Sample) {
+    let clock = clock(Line {
+        tsc: 0,
+        ns: 0,
+        mult: 1 << SHIFT,
+    });
+    let tsc = 4 * SECOND;
+    let now = Sample {
+        tsc,
+        ns: tsc.checked_sub_signed(by).unwrap(),
+    };
+    (clock, now)
+}
+
+#[test]
+fn a_page_is_put_right_at_once_where_nobody_can_tell() {
+    const FAR: i64 = 2_000_000;
+    let at = |by, catch| {
+        let (mut clock, now) = wrong(by);
+        clock.next_rate(now, PERIOD);
+        let line = clock.caught(now.tsc + 1000, now, catch)?;
+        assert_eq!(line.tsc, now.tsc + 1000);
+        assert!(line.ns.abs_diff(now.ns + 1000) <= 1, "{line:?}");
+        // It goes on with the host's rate, without what the error was to be removed by.
+        assert_eq!(line.mult, clock.rate);
+        Some(())
+    };
+    assert_eq!(at(-FAR, Catch::Up), Some(()));
+    assert_eq!(at(-FAR, Catch::Both), Some(()));
+    assert_eq!(at(FAR, Catch::Both), Some(()));
+    // Somebody may have read it.
+    assert_eq!(at(FAR, Catch::Up), None);
+    assert_eq!(at(5 * FAR + 2000, Catch::Both), None);
+    let (mut clock, now) = wrong(-FAR);
+    clock.stood = true;
+    assert_eq!(clock.caught(now.tsc, now, Catch::Both), None);
+}
+
+#[test]
+fn a_correction_that_is_under_way_does_not_begin_again() {
+    const FAR: i64 = 2_000_000;
+    // A page that is wrong by `by`, of which `known` was found a second ago.
+    let needs = |by: i64, known: u64, catch| {
+        let mut clock = Clock::new(Sample::take());
+        let now = Sample::take();
+        clock.line = Line {
+            tsc: now.tsc,
+            ns: now.ns.checked_add_signed(by).unwrap(),
+            mult: clock.rate,
+        };
+        clock.written = now.ns - SECOND;
+        clock.error = known;
+        clock.needs(catch)
+    };
+    assert!(needs(FAR, 0, Catch::Up));
+    assert!(!needs(FAR, FAR.unsigned_abs(), Catch::Up));
+    // It can be put right at once.
+    assert!(needs(FAR, FAR.unsigned_abs(), Catch::Both));
+    assert!(needs(-FAR, FAR.unsigned_abs(), Catch::Up));
 }
 
 const HOUR: u64 = 3600 * SECOND;
@@ -225,7 +287,7 @@ proptest! {
             host = Sample { tsc: host.tsc + counts, ns: host.ns + ns };
             let mult = clock.next_rate(host, PERIOD);
             let before = clock.line;
-            clock.switch(&shared, host, mult);
+            clock.switch(&shared, host, mult, None);
             let now = clock.line.tsc;
             prop_assert!(clock.line.at(now) >= before.at(now));
             prop_assert!(clock.line.at(now) >= shown);

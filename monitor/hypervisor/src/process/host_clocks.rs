@@ -78,7 +78,11 @@ fn together(first: impl Fn() -> u64, second: impl Fn() -> u64) -> (u64, u64) {
 /// What tests do to the host's clocks. Times are `CLOCK_MONOTONIC` of the host, in ns.
 #[cfg(feature = "test-hooks")]
 pub mod bent {
+    use crate::process::core::Core;
+    use crate::process::sys;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
 
     /// A step of the wall clock, and when it happens.
     pub static WALL_STEP: AtomicU64 = AtomicU64::new(0);
@@ -90,6 +94,8 @@ pub mod bent {
     pub static SLEW: AtomicU64 = AtomicU64::new(0);
     /// For how long it is too fast, and then too slow, and so on.
     pub static SLEW_FOR: AtomicU64 = AtomicU64::new(1);
+    /// When that begins.
+    pub static SLEW_FROM: AtomicU64 = AtomicU64::new(0);
 
     pub fn wall(now: u64) -> u64 {
         if now < WALL_STEP_AT.load(Relaxed) {
@@ -108,9 +114,26 @@ pub mod bent {
     /// not fall behind.
     pub fn ahead(now: u64) -> u64 {
         let (ppm, turn) = (SLEW.load(Relaxed), SLEW_FOR.load(Relaxed));
-        let at = now % (2 * turn);
+        let at = now.saturating_sub(SLEW_FROM.load(Relaxed)) % (2 * turn);
         let slewed = at.min(2 * turn - at) * ppm / 1_000_000;
         STAND_FOR.load(Relaxed) - stood(now) + slewed
+    }
+
+    /// Lets the layer see the clock of a machine as it is bent, too: the layer reads
+    /// `CLOCK_MONOTONIC` itself, and adds `ahead_ns`.
+    pub fn show_layer(core: &Arc<Core>) {
+        const EACH: Duration = Duration::from_millis(1);
+        if SLEW.load(Relaxed) == 0 {
+            return;
+        }
+        let core = Arc::clone(core);
+        std::thread::spawn(move || {
+            while !core.stopping() {
+                let ahead = &core.shared.header().ahead_ns;
+                ahead.store(self::ahead(sys::monotonic()), Relaxed);
+                std::thread::sleep(EACH);
+            }
+        });
     }
 
     /// When something happens that the host would tell of: a step, the end of a suspend.

@@ -13,6 +13,7 @@ mod boot;
 mod budget;
 #[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
+mod clock_asked;
 mod clock_news;
 mod core;
 #[expect(unsafe_code, reason = "timers of the host")]
@@ -115,11 +116,12 @@ pub fn suspend_clocks(time: std::time::Duration, after: std::time::Duration) {
 }
 
 /// Makes the host's clock, as all machines see it, too fast by `ppm` millionths for the time
-/// `turn`, and then too slow as long, and so on. A turn begins when `CLOCK_MONOTONIC` is a multiple
-/// of two turns: then the clock is right.
+/// `turn`, and then too slow as long, and so on. The first turn begins when `CLOCK_MONOTONIC` is
+/// `from`, in ns. Until then the clock is right, and each two turns later.
 #[cfg(feature = "test-hooks")]
-pub fn slew_clocks(ppm: u32, turn: std::time::Duration) {
+pub fn slew_clocks(ppm: u32, turn: std::time::Duration, from: u64) {
     bent::SLEW.store(ppm.into(), Relaxed);
+    bent::SLEW_FROM.store(from, Relaxed);
     bent::SLEW_FOR.store(ns(turn).max(1), Relaxed);
 }
 

@@ -157,6 +157,8 @@ impl Vm {
         clock.publish(&shared);
 
         let core = Arc::new(Core::new(shared, size(config.vcpus.into()))?);
+        #[cfg(feature = "test-hooks")]
+        super::host_clocks::bent::show_layer(&core);
         let cpus = placement::choose(
             core.vcpus,
             &placement::allowed(),

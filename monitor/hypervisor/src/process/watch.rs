@@ -8,7 +8,8 @@
 //! the machine works, and more often the less is left of the budget. While the machine is idle this
 //! thread sleeps: a timer on the CPU clock of each process wakes it.
 
-use super::clock::{self, Clock};
+use super::clock::{self, Catch, Clock};
+use super::clock_asked;
 use super::clock_news;
 use super::core::Core;
 use super::cpu_timer::CpuTimer;
@@ -43,6 +44,10 @@ const IDLE_LOOK_EACH: u64 = SECOND / 100;
 /// The first updates of the clock page come sooner, because it starts with a short measurement.
 const FIRST_UPDATES: [u64; 3] = [50_000_000, 150_000_000, 400_000_000];
 
+/// The time in ns after which a clock that was put right at once is corrected again, since its rate
+/// is that of a longer time.
+const AGAIN: u64 = 20_000_000;
+
 /// What the thread corrects at regular times.
 pub struct Regular {
     /// The clock page.
@@ -70,6 +75,7 @@ pub fn run(
         timers: Vec::new(),
         mode: Mode::IDLE,
         update_at: 0,
+        asked_at: 0,
     };
     sleep.begin();
     core.wakeups.set_watch(thread_id());
@@ -107,6 +113,8 @@ struct Watch<'a> {
     mode: Mode,
     /// When the clock page is corrected next.
     update_at: u64,
+    /// When a vCPU has last asked for it.
+    asked_at: u64,
 }
 
 impl Watch<'_> {
@@ -123,12 +131,14 @@ impl Watch<'_> {
                 if due && busy {
                     self.balance.look(self.core);
                 }
-                let period = if busy {
+                // What a vCPU has asked for is done within a second.
+                let asked = self.asked_at != 0 && now < self.asked_at + clock::PERIOD;
+                let period = if busy || asked {
                     clock::PERIOD
                 } else {
                     clock::IDLE_PERIOD
                 };
-                self.correct(period);
+                self.correct(period, None);
                 self.update_at = first.next().unwrap_or(now + period).max(now);
             }
             let until = self.update_at.min(now + self.pause());
@@ -137,14 +147,33 @@ impl Watch<'_> {
                 // What waits for the time of day learns it now.
                 self.update_at = 0;
             }
-            self.look(woken.by_signal);
+            let asked = self.answer();
+            self.look(woken.by_signal && !asked);
         }
     }
 
+    /// Puts the clock right if a vCPU that has woken up waits for that. Returns whether one did.
+    fn answer(&mut self) -> bool {
+        let core = self.core;
+        let now = sys::monotonic();
+        let word = &core.shared.header().clock_wanted;
+        let Some(catch) = clock_asked::claim(word) else {
+            return false;
+        };
+        if now >= self.asked_at + clock_asked::LEAST && self.clock.needs(catch) {
+            self.asked_at = now;
+            self.correct(clock::PERIOD, Some(catch));
+            self.update_at = self.update_at.min(now + AGAIN);
+        }
+        clock_asked::end(word);
+        sys::futex_wake(word);
+        true
+    }
+
     /// Corrects the clock page, and has the alarm thread tell of it where the guest must know.
-    fn correct(&mut self, period: u64) {
+    fn correct(&mut self, period: u64, catch: Option<Catch>) {
         let shared = &self.core.shared;
-        let jumped = self.clock.update(shared, period);
+        let jumped = self.clock.update(shared, period, catch);
         let moved = self.core.clock_news.set_ahead(self.clock.ahead());
         let page = shared.header().clock_page.load(Ordering::Relaxed) != 0;
         let mut news = 0;

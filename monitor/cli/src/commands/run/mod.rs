@@ -28,7 +28,7 @@ fn bend_clocks(args: &arguments::Run) {
         process::suspend_clocks(time(seconds), time(args.suspend_after));
     }
     if let Some(ppm) = args.slew_clock {
-        process::slew_clocks(ppm, time(8));
+        process::slew_clocks(ppm, time(8), args.slew_from);
     }
 }
 

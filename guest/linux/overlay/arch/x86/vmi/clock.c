@@ -6,8 +6,9 @@
  * is fixed, but the host's clock, which is the layer's real time, follows NTP. So about once a
  * second the length of a tick is corrected: by the difference of the rates, and by what brings
  * CLOCK_MONOTONIC back to real time within a second. A look at the clocks between two corrections
- * finds a rate that has changed. The clocks never jump, except for the wall clock after that of the
- * host has jumped.
+ * finds a rate that has changed. The clocks never jump back, except for the wall clock after that
+ * of the host has jumped. They jump ahead if they are so late that they would stay wrong for long:
+ * the host's rate has changed while the machine was idle.
  *
  * The check runs in interrupts and mostly costs a comparison. So an idle machine is not woken for
  * it, and a machine that was idle is right again before its programs run for long. A clock that is
@@ -57,6 +58,8 @@ MODULE_PARM_DESC(clock, "keep the clocks with those of the hypervisor");
 #define WIDTH_NS 5000
 /* An offset that is as small as the error of a measurement is none. */
 #define NO_OFFSET_NS 500
+/* A clock that is late by more is put forward at once. While a machine works, none is. */
+#define STEP_NS 50000
 /* The largest correction, in parts per billion. A timekeeper can do no more than a tenth. */
 #define MOST_PPB 50000000LL
 /* The part of it for the offset alone. */
@@ -79,7 +82,7 @@ static struct sample last;
 /* Real time less CLOCK_MONOTONIC, as it should be. */
 static s64 difference;
 static s64 rate_ppb, offset_ns, worst_ns;
-static u64 corrections, skipped, wall_jumps, counter_falls;
+static u64 corrections, steps, skipped, wall_jumps, counter_falls;
 static u64 wall_offset;
 /* The counter at the last check, and by how much it grows until the next one is due. */
 static u64 checked_tsc __read_mostly, due_counts __read_mostly = U64_MAX;
@@ -138,7 +141,7 @@ static bool grown(const struct sample *now, s64 passed)
 static void step(void)
 {
 	s64 passed, ppb, slew = 0;
-	bool theirs = ntp_is_used();
+	bool theirs = ntp_is_used(), stepped = false;
 	struct sample now;
 
 	passed = ktime_get_raw_ns() - last.raw;
@@ -161,21 +164,28 @@ static void step(void)
 	rate_ppb += abs(ppb - rate_ppb) > SMOOTH_PPB ? ppb - rate_ppb :
 						       (ppb - rate_ppb) / SMOOTH;
 	offset_ns = now.real - now.mono - difference;
-	if (theirs)
-		difference = now.real - now.mono;
-	else if (abs(offset_ns) > NO_OFFSET_NS)
-		slew = clamp(offset_ns, -MOST_SLEW_PPB, MOST_SLEW_PPB);
 	if (abs(offset_ns) > worst_ns)
 		worst_ns = abs(offset_ns);
+	if (theirs) {
+		difference = now.real - now.mono;
+	} else if (offset_ns > STEP_NS) {
+		timekeeping_step_ahead(offset_ns);
+		offset_ns = 0;
+		stepped = true;
+		steps++;
+	} else if (abs(offset_ns) > NO_OFFSET_NS) {
+		slew = clamp(offset_ns, -MOST_SLEW_PPB, MOST_SLEW_PPB);
+	}
 	correct(theirs ? 0 : rate_ppb + slew);
 	corrections++;
 	last = now;
 	due_in(LOOK_NS);
 	/*
-	 * The slew must end when the offset is gone, even if the machine is idle then. The timer
-	 * counts whole ticks, and must not expire before the check is due.
+	 * The slew must end when the offset is gone, even if the machine is idle then. After a step
+	 * the rate is the average of the old one and the new one. The timer counts whole ticks, and
+	 * must not expire before the check is due.
 	 */
-	if (slew)
+	if (slew || stepped)
 		mod_timer(&check_timer, jiffies + HZ + 2);
 }
 
@@ -334,8 +344,8 @@ static int clock_show(struct seq_file *file, void *unused)
 {
 	seq_printf(file, "offset_ns %lld\nworst_offset_ns %lld\nrate_ppb %lld\n", offset_ns,
 		   worst_ns, rate_ppb);
-	seq_printf(file, "corrections %llu\nskipped %llu\nwall_jumps %llu\n", corrections, skipped,
-		   wall_jumps);
+	seq_printf(file, "corrections %llu\nsteps %llu\nskipped %llu\nwall_jumps %llu\n",
+		   corrections, steps, skipped, wall_jumps);
 	seq_printf(file, "counter_falls %llu\nlayer_keeps_page %d\n", counter_falls,
 		   !!(vmi_layer_features(VMI_SECTION_TIME) & VMI_TIME_PAGE_KEPT));
 	return 0;
