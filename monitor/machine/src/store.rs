@@ -12,10 +12,12 @@
 //! * `hypervisor.json`: what runs it, and why.
 //! * `signals.json`: what keeps the signals of its processes inside (`process::signal_scope`).
 //! * `network.json`: the network that it got, once that is known.
-//! * `ended.json`: how it ended ([`Ended`]). It is missing after a crash.
+//! * `ended.json`: how it ended ([`Ended`]), or `null` while it runs and after a crash. The monitor
+//!   makes it with its full size before the machine starts, and overwrites it at the end. So the
+//!   end is recorded on a full disk, too.
 //!
-//! Files other than the lock get their names when they are complete, and so does the folder: an
-//! incomplete folder has a name that starts with a dot.
+//! `spec.json` gets its name when it is complete, and so does the folder: an incomplete folder has
+//! a name that starts with a dot.
 
 use crate::run::Choice;
 use crate::spec::Spec;
@@ -25,7 +27,7 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,6 +40,10 @@ const LOOKED_AT: Duration = Duration::from_millis(200);
 const DRAFT: &str = ".new-";
 /// An incomplete folder that is older was left by a process that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// The record of the end.
+const ENDED: &str = "ended.json";
+/// The size of that record in bytes. Spaces follow the value.
+const RECORD: usize = 64;
 /// Interval between two attempts to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -242,10 +248,31 @@ pub struct Machine {
     folder: PathBuf,
 }
 
-/// A monitor's hold on its machine: the open lock.
+/// A monitor's hold on its machine: the open lock, and the record of the end, which has its room
+/// already.
 #[derive(Debug)]
 pub struct Hold {
     _lock: File,
+    record: File,
+}
+
+impl Hold {
+    /// Records how the machine ended. The host's disk may be full.
+    ///
+    /// # Errors
+    /// The host cannot write the record.
+    pub fn set_ended(&mut self, ended: &Ended) -> anyhow::Result<()> {
+        set_record(&mut self.record, Some(ended)).context("cannot record the machine's end")
+    }
+}
+
+/// Overwrites the record. Its size does not change.
+fn set_record(record: &mut File, ended: Option<&Ended>) -> io::Result<()> {
+    let mut text = serde_json::to_vec(&ended)?;
+    text.resize(RECORD, b' ');
+    record.rewind()?;
+    record.write_all(&text)?;
+    record.sync_data()
 }
 
 impl Machine {
@@ -270,7 +297,7 @@ impl Machine {
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(match self.read::<Ended>("ended.json")? {
+            Ok(()) => Ok(match self.read::<Option<Ended>>(ENDED)?.flatten() {
                 Some(ended) => State::Exited(ended.code),
                 None => State::Died,
             }),
@@ -317,24 +344,30 @@ impl Machine {
         }
         lock.set_len(0)?;
         write!(lock, "{}", std::process::id())?;
-        for old in [
-            "ended.json",
-            "network.json",
-            "signals.json",
-            "hypervisor.json",
-            "control",
-        ] {
+        let record = self.reserve_record()?;
+        for old in ["network.json", "signals.json", "hypervisor.json", "control"] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        Ok(Hold { _lock: lock })
+        Ok(Hold {
+            _lock: lock,
+            record,
+        })
     }
 
-    /// For the monitor: records how the machine ended.
-    pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
-        self.write("ended.json", &serde_json::to_vec(ended)?)
+    /// Makes the record of the end, with its full size and without an end.
+    fn reserve_record(&self) -> anyhow::Result<File> {
+        let path = self.folder.join(ENDED);
+        let make = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let mut record = options.open(&path)?;
+            set_record(&mut record, None)?;
+            Ok::<_, io::Error>(record)
+        };
+        make().with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// For the monitor: records what runs the machine, and why, in one write.

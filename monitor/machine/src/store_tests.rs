@@ -62,7 +62,7 @@ fn a_life() {
             .to_string()
             .contains("there is a machine one")
     );
-    let hold = machine.hold().unwrap();
+    let mut hold = machine.hold().unwrap();
     assert_eq!(
         machine.state().unwrap(),
         State::Running {
@@ -76,12 +76,18 @@ fn a_life() {
             .to_string()
             .contains("is running")
     );
-    machine.set_ended(&Ended { code: 3 }).unwrap();
+    let record = machine.folder().join(ENDED);
+    let reserved = fs::metadata(&record).unwrap().len();
+    hold.set_ended(&Ended { code: 255 }).unwrap();
+    assert_eq!(fs::metadata(&record).unwrap().len(), reserved);
     drop(hold);
-    assert_eq!(machine.state().unwrap(), State::Exited(3));
+    assert_eq!(machine.state().unwrap(), State::Exited(255));
     // A monitor that is killed says nothing.
     drop(machine.hold().unwrap());
     assert_eq!(machine.state().unwrap(), State::Died);
+    // An earlier version's record has no spaces.
+    fs::write(&record, r#"{"code":3}"#).unwrap();
+    assert_eq!(machine.state().unwrap(), State::Exited(3));
     assert_eq!(store.create(None, &spec()).unwrap().name, "vm1");
     assert_eq!(store.all().unwrap().len(), 2);
     machine.remove().unwrap();

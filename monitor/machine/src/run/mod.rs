@@ -72,7 +72,7 @@ pub fn run(
     // This takes a quarter of an hour if the kernel has to be built. The machine is not "running"
     // before that, so that `stop`, `exec` and `stat` answer at once.
     let machine = Machine::prepare(spec, kernel, choice, verbose)?;
-    let (_hold, control) = match named {
+    let (mut hold, control) = match named {
         Some(machine) => (Some(machine.hold()?), Some(Server::start(machine)?)),
         None => (None, None),
     };
@@ -94,8 +94,8 @@ pub fn run(
     let starting = machine.begin(report, named, gdb)?;
     let outcome = Drive::new(starting, options, &signals, control, begun)?.run();
     tracing::info!(ms = ms(begun), "the machine is gone");
-    if let (Some(machine), Ok(outcome)) = (named, &outcome) {
-        machine.set_ended(&Ended {
+    if let (Some(hold), Ok(outcome)) = (&mut hold, &outcome) {
+        hold.set_ended(&Ended {
             code: outcome.code(),
         })?;
     }
