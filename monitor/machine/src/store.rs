@@ -4,9 +4,12 @@
 //! Each machine has a folder below `$XDG_STATE_HOME/paravane/machines`, which contains:
 //!
 //! * `spec.json`: the machine's properties ([`Spec`]). It exists before all other files.
-//! * `lock`: locked by the machine's monitor while it lives, and contains its process id. The
-//!   host's kernel releases the lock however the monitor ends.
+//! * `lock`: locked by the machine's monitor while it lives, or by its restarter, and contains the
+//!   monitor's process id. Between two lives of the machine it contains the restarter's. The host's
+//!   kernel releases the lock however they end.
 //! * `control`: the socket on which the monitor listens ([`crate::control`]).
+//! * `lives.json`: for a machine that may start again, its restarter's process id, and how often it
+//!   has started again ([`Lives`]).
 //! * `output`, `output.1`: the output of the command, and the monitor's last messages
 //!   ([`crate::output_log`]).
 //! * `hypervisor.json`: what runs it, and why.
@@ -19,15 +22,15 @@
 //! `spec.json` gets its name when it is complete, and so does the folder: an incomplete folder has
 //! a name that starts with a dot.
 
+pub use crate::hold::{Ended, Hold, Lives};
 use crate::run::Choice;
 use crate::spec::Spec;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -42,17 +45,10 @@ const DRAFT: &str = ".new-";
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// The record of the end.
 const ENDED: &str = "ended.json";
-/// The size of that record in bytes. Spaces follow the value.
-const RECORD: usize = 64;
+/// The record of the lives.
+const LIVES: &str = "lives.json";
 /// Interval between two attempts to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How a machine ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// The exit code that `run` would have returned.
-    pub code: u8,
-}
 
 /// The state of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,33 +244,6 @@ pub struct Machine {
     folder: PathBuf,
 }
 
-/// A monitor's hold on its machine: the open lock, and the record of the end, which has its room
-/// already.
-#[derive(Debug)]
-pub struct Hold {
-    _lock: File,
-    record: File,
-}
-
-impl Hold {
-    /// Records how the machine ended. The host's disk may be full.
-    ///
-    /// # Errors
-    /// The host cannot write the record.
-    pub fn set_ended(&mut self, ended: &Ended) -> anyhow::Result<()> {
-        set_record(&mut self.record, Some(ended)).context("cannot record the machine's end")
-    }
-}
-
-/// Overwrites the record. Its size does not change.
-fn set_record(record: &mut File, ended: Option<&Ended>) -> io::Result<()> {
-    let mut text = serde_json::to_vec(&ended)?;
-    text.resize(RECORD, b' ');
-    record.rewind()?;
-    record.write_all(&text)?;
-    record.sync_data()
-}
-
 impl Machine {
     /// The machine's properties.
     pub fn spec(&self) -> anyhow::Result<Spec> {
@@ -325,7 +294,7 @@ impl Machine {
     /// For the monitor: takes the lock if it is free, and removes the record of an earlier end.
     pub fn hold(&self) -> anyhow::Result<Hold> {
         let path = self.folder.join("lock");
-        let mut lock = OpenOptions::new()
+        let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
@@ -342,32 +311,15 @@ impl Machine {
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
         }
-        lock.set_len(0)?;
-        write!(lock, "{}", std::process::id())?;
-        let record = self.reserve_record()?;
+        let record = self.folder.join(ENDED);
+        let hold = Hold::new(lock, &record, &self.folder.join(LIVES))?;
         for old in ["network.json", "signals.json", "hypervisor.json", "control"] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        Ok(Hold {
-            _lock: lock,
-            record,
-        })
-    }
-
-    /// Makes the record of the end, with its full size and without an end.
-    fn reserve_record(&self) -> anyhow::Result<File> {
-        let path = self.folder.join(ENDED);
-        let make = || {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            let mut record = options.open(&path)?;
-            set_record(&mut record, None)?;
-            Ok::<_, io::Error>(record)
-        };
-        make().with_context(|| format!("cannot write {}", path.display()))
+        Ok(hold)
     }
 
     /// For the monitor: records what runs the machine, and why, in one write.
@@ -401,6 +353,11 @@ impl Machine {
             Ok(file) if file.len() > 0 => self.read(name),
             _ => Ok(None),
         }
+    }
+
+    /// The lives of a machine that may start again.
+    pub fn lives(&self) -> anyhow::Result<Option<Lives>> {
+        Ok(self.read::<Option<Lives>>(LIVES)?.flatten())
     }
 
     /// The path of the machine's output.

@@ -2,6 +2,7 @@
 //! Machines in a folder of their own.
 
 use super::*;
+use crate::restart::Restart;
 use crate::spec::{CardAttributes, Heuristic, Init, Net, RomLayer, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -37,6 +38,7 @@ fn spec() -> Spec {
         debuggable: false,
         stats: false,
         layer: Some(RomLayer::Native),
+        restart: Restart::OnFailure(Some(3)),
         timeout: Some(1),
         command: vec![Word("true".into())],
         env: vec![(Word("A".into()), Word("b".into()))],
@@ -76,6 +78,19 @@ fn a_life() {
             .to_string()
             .contains("is running")
     );
+    assert_eq!(machine.lives().unwrap(), None);
+    for restarts in [0, 7] {
+        hold.set_monitor(12 + i32::try_from(restarts).unwrap(), restarts)
+            .unwrap();
+        let pid = 12 + restarts;
+        assert_eq!(machine.state().unwrap(), State::Running { pid });
+        let restarter = std::process::id();
+        let lives = Lives {
+            restarter,
+            restarts,
+        };
+        assert_eq!(machine.lives().unwrap(), Some(lives));
+    }
     let record = machine.folder().join(ENDED);
     let reserved = fs::metadata(&record).unwrap().len();
     hold.set_ended(&Ended { code: 255 }).unwrap();
