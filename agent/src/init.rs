@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The work of an init: startup, configuration of the machine, power-off.
 
-use crate::{hosts, mounts, network, runtime, system};
+use crate::{hosts, mounts, network, reap, runtime, system};
 use paravane_agent_protocol::Configuration;
 use rustix::system::{RebootCommand, reboot, sethostname};
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 /// The machine's exit status when process 1 has failed.
 pub const FAILED: u8 = 254;
@@ -71,16 +72,68 @@ pub fn power_off(status: u8) -> String {
             format!("cannot ask this system's init to power the machine off: {error}")
         };
     }
+    end(RebootCommand::PowerOff, "power the machine off")
+}
+
+/// Ends the machine. Returns only if that fails, with the reason.
+fn end(how: RebootCommand, what: &str) -> String {
     // Without processes, nothing is written after the sync and file systems are not busy.
+    kill_all(libc::SIGKILL);
+    rustix::fs::sync();
+    mounts::unmount_all();
+    match reboot(how) {
+        Ok(()) => format!("the kernel did not {what}"),
+        Err(error) => format!("cannot {what}: {error}"),
+    }
+}
+
+fn kill_all(signal: i32) {
     // SAFETY: kill() takes plain numbers and accesses no memory of this process; -1 stands for all
     // processes except process 1.
     unsafe {
-        libc::kill(-1, libc::SIGKILL);
+        libc::kill(-1, signal);
     }
-    rustix::fs::sync();
-    mounts::unmount_all();
-    match reboot(RebootCommand::PowerOff) {
-        Ok(()) => "the kernel did not power the machine off".to_string(),
-        Err(error) => format!("cannot power the machine off: {error}"),
+}
+
+/// What `poweroff`, `halt` and `reboot` of busybox send to process 1, as its init takes them.
+const REQUESTS: [i32; 3] = [libc::SIGUSR2, libc::SIGUSR1, libc::SIGTERM];
+/// Processes have this time to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// For process 1: blocks these signals in this thread and those that it will start, and starts a
+/// thread that takes them. Commands begin with no signal blocked (command.rs).
+pub fn take_requests() -> io::Result<()> {
+    // SAFETY: the set is initialized before it is used, and outlives the calls.
+    let (set, result) = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in REQUESTS {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        let old = std::ptr::null_mut();
+        let result = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, old);
+        (set, result)
+    };
+    if result != 0 {
+        return Err(io::Error::from_raw_os_error(result));
     }
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: both point to values that outlive the call.
+        unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+        // The monitor must not take the death of a command for the end of its work.
+        reap::stop();
+        kill_all(libc::SIGTERM);
+        std::thread::sleep(GRACE);
+        let why = if signal == libc::SIGTERM {
+            end(RebootCommand::Restart, "restart the machine")
+        } else {
+            end(RebootCommand::PowerOff, "power the machine off")
+        };
+        eprintln!("paravane-agent: {why}");
+    };
+    std::thread::Builder::new()
+        .name("requests".to_string())
+        .spawn(wait)?;
+    Ok(())
 }

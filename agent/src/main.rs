@@ -12,8 +12,8 @@
 //!     paravane-agent --layer-stats reset   the same, and then sets them to zero
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
-//! and `session`; `init` uses `system`, `runtime`, `network` and `hosts`; those use `mounts`.
-//! `modules` uses `mounts`.
+//! and `session`; `init` uses `reap`, `system`, `runtime`, `network` and `hosts`; those use
+//! `mounts`, and so does `modules`.
 
 mod command;
 mod connection;
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     let result = if first { begin() } else { Ok(()) };
     let why = match result
         .and_then(|()| hold_child_signals())
+        .and_then(|()| if first { init::take_requests() } else { Ok(()) })
         .and_then(|()| reap::start())
     {
         Ok(()) => serve::run(&address),

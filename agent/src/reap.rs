@@ -74,6 +74,11 @@ pub fn while_it_runs(pid: u32, then: impl FnOnce()) {
     }
 }
 
+/// From now on no command starts, and nobody learns of the end of one: the machine is about to end.
+pub fn stop() {
+    std::mem::forget(commands());
+}
+
 /// Starts the thread that reaps.
 pub fn start() -> io::Result<()> {
     std::thread::Builder::new()

@@ -168,6 +168,49 @@ fn a_full_disk() {
 }
 
 #[test]
+fn an_end_on_a_full_disk() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can mount a small file system");
+        return;
+    }
+    // In a namespace of its own: a file system that is full when the machine ends.
+    let script = r#"
+        set -e
+        mount -t tmpfs -o size=512k none "$1"
+        export XDG_STATE_HOME="$1/state"
+        "$2" run --detach --name m $3 -- \
+            sh -c 'trap "exit 7" TERM; while :; do sleep 0.1; done'
+        head -c 1000000 /dev/zero > "$1/full" 2> "$1/error" || true
+        ! echo x > "$1/more" 2> /dev/null
+        "$2" stop m
+        "$2" ps --all --json
+        "$2" rm m
+    "#;
+    let full = tempfile::tempdir().unwrap();
+    let kernel = vm::kernel().map(|path| format!("--kernel {}", path.display()));
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(full.path())
+        .arg(program::path())
+        .arg(kernel.unwrap_or_default())
+        .stdin(Stdio::null());
+    let run = program::finish(&mut command);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let listed = run.stdout.strip_prefix("m\nm\n").unwrap();
+    let listed = listed.strip_suffix("m\n").unwrap();
+    let machines: Vec<Value> = serde_json::from_str(listed).unwrap();
+    let [machine] = machines.as_slice() else {
+        panic!("{run:?}");
+    };
+    assert_eq!(
+        (&machine["state"], &machine["exit_code"]),
+        (&Value::from("exited"), &Value::from(7)),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn denied() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

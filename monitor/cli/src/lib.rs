@@ -34,29 +34,31 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(end) => return end.report(),
     };
-    match arguments::start_log(args.log).and_then(|()| commands::run(&args.command)) {
-        Ok(outcome) => ExitCode::from(outcome.code()),
-        Err(error) if error.is::<Interrupted>() => {
-            let signal = error
-                .downcast_ref()
-                .map_or(0, |Interrupted(signal)| *signal);
-            ExitCode::from(Outcome::Interrupted(signal).code())
-        }
-        Err(error) => {
-            // The reader of the output has gone (`paravane ... | head`). That needs no message, and
-            // is told like the signal that ends other programs then.
-            let reader_left = error
-                .chain()
-                .filter_map(|e| e.downcast_ref::<io::Error>())
-                .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
-            if reader_left {
-                return ExitCode::from(Outcome::Interrupted(SIGPIPE).code());
-            }
-            stderr::say(&format!(
-                "paravane: {}\n",
-                text::one_line(&format!("{error:#}"))
-            ));
-            ExitCode::from(EXIT_BAD_INPUT)
-        }
+    let result = arguments::start_log(args.log).and_then(|()| commands::run(&args.command));
+    ExitCode::from(report(result))
+}
+
+/// Reports the result of a command, if it needs words. Returns the exit code.
+fn report(result: anyhow::Result<Outcome>) -> u8 {
+    let error = match result {
+        Ok(outcome) => return outcome.code(),
+        Err(error) => error,
+    };
+    if let Some(Interrupted(signal)) = error.downcast_ref() {
+        return Outcome::Interrupted(*signal).code();
     }
+    // The reader of the output has gone (`paravane ... | head`). That needs no message, and is told
+    // like the signal that ends other programs then.
+    let reader_left = error
+        .chain()
+        .filter_map(|e| e.downcast_ref::<io::Error>())
+        .any(|e| e.kind() == io::ErrorKind::BrokenPipe);
+    if reader_left {
+        return Outcome::Interrupted(SIGPIPE).code();
+    }
+    stderr::say(&format!(
+        "paravane: {}\n",
+        text::one_line(&format!("{error:#}"))
+    ));
+    EXIT_BAD_INPUT
 }

@@ -104,6 +104,20 @@ pub fn turn(machine: &Machine) {
     }
 }
 
+/// For the restarter of a background machine: makes the machine's file standard output and error. A
+/// monitor may have started a new one, which only that monitor has.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn follow(machine: &Machine) -> anyhow::Result<()> {
+    let path = machine.output();
+    let mut options = OpenOptions::new();
+    let open = options.append(true).create(true).mode(0o600).open(&path);
+    let file = open.with_context(|| path.display().to_string())?;
+    rustix::stdio::dup2_stdout(&file)?;
+    Ok(rustix::stdio::dup2_stderr(&file)?)
+}
+
 /// The size of the machine's file, if it is full and standard output.
 fn full(machine: &Machine) -> Option<u64> {
     let output = rustix::fs::fstat(rustix::stdio::stdout()).ok()?;

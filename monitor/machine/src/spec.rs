@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The properties of a machine and its command, as the options of `run` and `create` give them.
 
+use crate::restart::Restart;
 use clap::ValueEnum;
 use paravane_hypervisor::Layer;
 use serde::de::Error as _;
@@ -66,6 +67,9 @@ pub struct Spec {
     /// On KVM, the ROM in place of the layer `kvm`.
     #[serde(default)]
     pub layer: Option<RomLayer>,
+    /// When the machine starts again.
+    #[serde(default)]
+    pub restart: Restart,
     /// The time after which the machine ends, in seconds.
     pub timeout: Option<u64>,
     /// The command. If it is empty, a shell runs, or in the background nothing.

@@ -4,26 +4,31 @@
 //! Each machine has a folder below `$XDG_STATE_HOME/paravane/machines`, which contains:
 //!
 //! * `spec.json`: the machine's properties ([`Spec`]). It exists before all other files.
-//! * `lock`: locked by the machine's monitor while it lives, and contains its process id. The
-//!   host's kernel releases the lock however the monitor ends.
+//! * `lock`: locked by the machine's monitor while it lives, or by its restarter, and contains the
+//!   monitor's process id. Between two lives of the machine it contains the restarter's. The host's
+//!   kernel releases the lock however they end.
 //! * `control`: the socket on which the monitor listens ([`crate::control`]).
+//! * `lives.json`: for a machine that may start again, its restarter's process id, and how often it
+//!   has started again ([`Lives`]).
 //! * `output`, `output.1`: the output of the command, and the monitor's last messages
 //!   ([`crate::output_log`]).
 //! * `hypervisor.json`: what runs it, and why.
 //! * `signals.json`: what keeps the signals of its processes inside (`process::signal_scope`).
 //! * `network.json`: the network that it got, once that is known.
-//! * `ended.json`: how it ended ([`Ended`]). It is missing after a crash.
+//! * `ended.json`: how it ended ([`Ended`]), or `null` while it runs and after a crash. The monitor
+//!   makes it with its full size before the machine starts, and overwrites it at the end. So the
+//!   end is recorded on a full disk, too.
 //!
-//! Files other than the lock get their names when they are complete, and so does the folder: an
-//! incomplete folder has a name that starts with a dot.
+//! `spec.json` gets its name when it is complete, and so does the folder: an incomplete folder has
+//! a name that starts with a dot.
 
+pub use crate::hold::{Ended, Hold, Lives};
 use crate::run::Choice;
 use crate::spec::Spec;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -38,15 +43,12 @@ const LOOKED_AT: Duration = Duration::from_millis(200);
 const DRAFT: &str = ".new-";
 /// An incomplete folder that is older was left by a process that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// The record of the end.
+const ENDED: &str = "ended.json";
+/// The record of the lives.
+const LIVES: &str = "lives.json";
 /// Interval between two attempts to take a lock.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How a machine ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// The exit code that `run` would have returned.
-    pub code: u8,
-}
 
 /// The state of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,12 +244,6 @@ pub struct Machine {
     folder: PathBuf,
 }
 
-/// A monitor's hold on its machine: the open lock.
-#[derive(Debug)]
-pub struct Hold {
-    _lock: File,
-}
-
 impl Machine {
     /// The machine's properties.
     pub fn spec(&self) -> anyhow::Result<Spec> {
@@ -270,7 +266,7 @@ impl Machine {
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(match self.read::<Ended>("ended.json")? {
+            Ok(()) => Ok(match self.read::<Option<Ended>>(ENDED)?.flatten() {
                 Some(ended) => State::Exited(ended.code),
                 None => State::Died,
             }),
@@ -298,7 +294,7 @@ impl Machine {
     /// For the monitor: takes the lock if it is free, and removes the record of an earlier end.
     pub fn hold(&self) -> anyhow::Result<Hold> {
         let path = self.folder.join("lock");
-        let mut lock = OpenOptions::new()
+        let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
@@ -315,26 +311,15 @@ impl Machine {
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
         }
-        lock.set_len(0)?;
-        write!(lock, "{}", std::process::id())?;
-        for old in [
-            "ended.json",
-            "network.json",
-            "signals.json",
-            "hypervisor.json",
-            "control",
-        ] {
+        let record = self.folder.join(ENDED);
+        let hold = Hold::new(lock, &record, &self.folder.join(LIVES))?;
+        for old in ["network.json", "signals.json", "hypervisor.json", "control"] {
             match fs::remove_file(self.folder.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        Ok(Hold { _lock: lock })
-    }
-
-    /// For the monitor: records how the machine ended.
-    pub fn set_ended(&self, ended: &Ended) -> anyhow::Result<()> {
-        self.write("ended.json", &serde_json::to_vec(ended)?)
+        Ok(hold)
     }
 
     /// For the monitor: records what runs the machine, and why, in one write.
@@ -368,6 +353,11 @@ impl Machine {
             Ok(file) if file.len() > 0 => self.read(name),
             _ => Ok(None),
         }
+    }
+
+    /// The lives of a machine that may start again.
+    pub fn lives(&self) -> anyhow::Result<Option<Lives>> {
+        Ok(self.read::<Option<Lives>>(LIVES)?.flatten())
     }
 
     /// The path of the machine's output.

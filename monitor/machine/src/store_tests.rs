@@ -2,6 +2,7 @@
 //! Machines in a folder of their own.
 
 use super::*;
+use crate::restart::Restart;
 use crate::spec::{CardAttributes, Heuristic, Init, Net, RomLayer, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -37,6 +38,7 @@ fn spec() -> Spec {
         debuggable: false,
         stats: false,
         layer: Some(RomLayer::Native),
+        restart: Restart::OnFailure(Some(3)),
         timeout: Some(1),
         command: vec![Word("true".into())],
         env: vec![(Word("A".into()), Word("b".into()))],
@@ -62,7 +64,7 @@ fn a_life() {
             .to_string()
             .contains("there is a machine one")
     );
-    let hold = machine.hold().unwrap();
+    let mut hold = machine.hold().unwrap();
     assert_eq!(
         machine.state().unwrap(),
         State::Running {
@@ -76,12 +78,31 @@ fn a_life() {
             .to_string()
             .contains("is running")
     );
-    machine.set_ended(&Ended { code: 3 }).unwrap();
+    assert_eq!(machine.lives().unwrap(), None);
+    for restarts in [0, 7] {
+        hold.set_monitor(12 + i32::try_from(restarts).unwrap(), restarts)
+            .unwrap();
+        let pid = 12 + restarts;
+        assert_eq!(machine.state().unwrap(), State::Running { pid });
+        let restarter = std::process::id();
+        let lives = Lives {
+            restarter,
+            restarts,
+        };
+        assert_eq!(machine.lives().unwrap(), Some(lives));
+    }
+    let record = machine.folder().join(ENDED);
+    let reserved = fs::metadata(&record).unwrap().len();
+    hold.set_ended(&Ended { code: 255 }).unwrap();
+    assert_eq!(fs::metadata(&record).unwrap().len(), reserved);
     drop(hold);
-    assert_eq!(machine.state().unwrap(), State::Exited(3));
+    assert_eq!(machine.state().unwrap(), State::Exited(255));
     // A monitor that is killed says nothing.
     drop(machine.hold().unwrap());
     assert_eq!(machine.state().unwrap(), State::Died);
+    // An earlier version's record has no spaces.
+    fs::write(&record, r#"{"code":3}"#).unwrap();
+    assert_eq!(machine.state().unwrap(), State::Exited(3));
     assert_eq!(store.create(None, &spec()).unwrap().name, "vm1");
     assert_eq!(store.all().unwrap().len(), 2);
     machine.remove().unwrap();

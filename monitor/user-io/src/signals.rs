@@ -5,12 +5,13 @@
 //! handlers only record the signal. Whatever waits for a guest checks the record, and the monitor
 //! then returns from `main` as usual.
 
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The error of a command that a signal asked to end. The exit code says so; no message is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,7 +19,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Interrupted(pub u8);
 
 /// The record of this process, once its handlers are installed.
-static INSTALLED: Mutex<Option<Signals>> = Mutex::new(None);
+static INSTALLED: Mutex<Option<Installed>> = Mutex::new(None);
+
+struct Installed {
+    signals: Signals,
+    handlers: Vec<SigId>,
+}
+
+/// What is added to the numbers of the signals.
+static OFFSET: AtomicI32 = AtomicI32::new(0);
+
+/// Says that another process relays SIGINT, SIGTERM and SIGHUP, as the signals with these numbers
+/// plus `offset`. The signals themselves then have no effect. Handlers that were installed before
+/// are removed, with their record.
+pub fn are_relayed(offset: i32) {
+    OFFSET.store(offset, Ordering::Relaxed);
+    let before = installed().take();
+    for handler in before.into_iter().flat_map(|before| before.handlers) {
+        signal_hook::low_level::unregister(handler);
+    }
+}
+
+/// The signal that this process has recorded, if it has installed its handlers and one has come.
+pub fn recorded() -> Option<u8> {
+    installed().as_ref()?.signals.pending()
+}
+
+fn installed() -> MutexGuard<'static, Option<Installed>> {
+    INSTALLED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The signals that ask for the end: the number that this process takes, and its meaning.
+pub fn numbers() -> [(i32, i32); 3] {
+    let offset = OFFSET.load(Ordering::Relaxed);
+    [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal + offset, signal))
+}
 
 /// Records the first of SIGINT, SIGTERM and SIGHUP.
 #[derive(Clone, Debug)]
@@ -35,34 +70,44 @@ impl Signals {
     /// # Errors
     /// The host gives no socket pair or refuses a handler.
     pub fn install() -> io::Result<Self> {
-        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(signals) = &*installed {
-            return Ok(signals.clone());
+        let mut installed = installed();
+        if let Some(installed) = &*installed {
+            return Ok(installed.signals.clone());
         }
-        let signals = Self::install_handlers()?;
-        *installed = Some(signals.clone());
+        let new = Self::install_handlers()?;
+        let signals = new.signals.clone();
+        *installed = Some(new);
         Ok(signals)
     }
 
-    fn install_handlers() -> io::Result<Self> {
+    fn install_handlers() -> io::Result<Installed> {
+        let mut handlers = Vec::new();
         let seen = Arc::new(AtomicUsize::new(0));
         let (wake, write) = UnixStream::pair()?;
         let again = Arc::new(AtomicBool::new(false));
-        for (signal, value) in [(SIGINT, 2), (SIGTERM, 15), (SIGHUP, 1)] {
+        for (signal, meaning) in numbers() {
+            if signal != meaning {
+                // Programs that this one starts do not inherit a handler.
+                handlers.push(signal_hook::flag::register(meaning, Arc::default())?);
+            }
+            let value = usize::try_from(meaning).unwrap_or(0);
             // A second signal ends the program at once, without cleaning up.
-            signal_hook::flag::register_conditional_shutdown(
-                signal,
-                128 + signal,
-                Arc::clone(&again),
-            )?;
-            signal_hook::flag::register(signal, Arc::clone(&again))?;
-            signal_hook::flag::register_usize(signal, Arc::clone(&seen), value)?;
-            // After the record, so that whatever is woken finds it.
-            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+            handlers.extend([
+                signal_hook::flag::register_conditional_shutdown(
+                    signal,
+                    128 + meaning,
+                    Arc::clone(&again),
+                )?,
+                signal_hook::flag::register(signal, Arc::clone(&again))?,
+                signal_hook::flag::register_usize(signal, Arc::clone(&seen), value)?,
+                // After the record, so that whatever is woken finds it.
+                signal_hook::low_level::pipe::register(signal, write.try_clone()?)?,
+            ]);
         }
-        Ok(Signals {
-            seen,
-            wake: Arc::new(wake),
+        let wake = Arc::new(wake);
+        Ok(Installed {
+            signals: Signals { seen, wake },
+            handlers,
         })
     }
 

@@ -196,7 +196,9 @@ fn every_option_is_a_key() {
             (Some("boolean"), _) => "false".to_string(),
             (Some("array"), _) => "[]".to_string(),
             (_, Value::Array(values)) => values[0].to_string(),
-            _ => "7".to_string(),
+            _ => described
+                .get("default")
+                .map_or("7".to_string(), Value::to_string),
         };
         let error = read(&format!("{key} = {value}"), &["run"])
             .err()

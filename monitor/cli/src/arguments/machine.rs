@@ -4,6 +4,7 @@
 use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
+use paravane_machine::restart::Restart;
 use paravane_machine::spec::{Heuristic, Hypervisor, Init, RomLayer};
 use paravane_vbus_client::bus::Name;
 use std::ffi::OsString;
@@ -205,6 +206,15 @@ pub struct MachineOptions {
     /// shell
     #[arg(long, short)]
     pub interactive: bool,
+
+    /// When the machine starts again that has ended by itself: no, on-reboot (its guest has
+    /// rebooted), on-failure (the same, or it has failed; at most N times), always, or auto
+    /// (on-reboot where the root's own init may run, else no)
+    #[arg(
+        long, value_name = "no|on-reboot|on-failure[:N]|always|auto",
+        default_value_t = Restart::Auto
+    )]
+    pub restart: Restart,
 
     /// End the machine S seconds after its start, with exit code 124
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]

@@ -149,6 +149,11 @@ fn row(machine: &Machine, state: State) -> [String; 4] {
         State::Exited(code) => format!("exited {code}"),
         State::Died => "died".to_string(),
     };
+    // A damaged record is reported by `inspect`.
+    let state = match machine.lives() {
+        Ok(Some(lives)) if lives.restarts > 0 => format!("{state}, restarts: {}", lives.restarts),
+        _ => state,
+    };
     [
         machine.name.clone(),
         state,
@@ -182,6 +187,7 @@ fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value
         "state": word,
         "pid": pid,
         "exit_code": code,
+        "restarts": machine.lives()?.map_or(0, |lives| lives.restarts),
         "hypervisor": machine.recorded("hypervisor.json")?,
         "network": machine.recorded("network.json")?,
         "folder": machine.folder(),
@@ -277,6 +283,8 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
     let State::Running { pid } = machine.state()? else {
         return Ok(());
     };
+    // A restarter would start the machine again. Its monitor ends with it.
+    let pid = machine.lives()?.map_or(pid, |lives| lives.restarter);
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.with_context(|| {
         format!(

@@ -3,9 +3,10 @@
 
 use paravane_agent_protocol::Size;
 use paravane_confine as confine;
+use paravane_user_io::signals;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::consts::SIGWINCH;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -34,8 +35,8 @@ impl Terminal {
         let before = tcgetattr(rustix::stdio::stdin())?;
         let (resized, write) = UnixStream::pair()?;
         resized.set_nonblocking(true)?;
-        let mut signals = vec![signal_hook::low_level::pipe::register(SIGWINCH, write)?];
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let mut registered = vec![signal_hook::low_level::pipe::register(SIGWINCH, write)?];
+        for (signal, _) in signals::numbers() {
             let before = before.clone();
             // A second signal ends the program at once, without running `drop`.
             // SAFETY: one system call, which a signal handler may make, and nothing else.
@@ -44,7 +45,7 @@ impl Terminal {
                     let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &before);
                 })
             };
-            signals.push(action?);
+            registered.push(action?);
         }
         confine::restore_terminal(Some(&before));
         let mut raw = before.clone();
@@ -52,7 +53,7 @@ impl Terminal {
         tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw)?;
         Ok(Terminal {
             before,
-            signals,
+            signals: registered,
             resized,
         })
     }

@@ -50,6 +50,11 @@ impl Background {
         }
     }
 
+    /// Closes the connection to the starting program: another process reports to it.
+    pub fn forget_starter(&mut self) {
+        self.starter = None;
+    }
+
     /// The write end of the command's input, for a client that attaches.
     pub fn input(&self) -> Option<&OwnedFd> {
         self.input.as_ref()

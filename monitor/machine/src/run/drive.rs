@@ -4,12 +4,13 @@
 //! in every state. [`Life`] decides what follows from each event.
 
 use super::background::Background;
-use super::finish;
+use super::finish::{self, Reboots};
 use super::kernel_log::KernelLog;
 use super::launch::{Started, Starting};
 use super::life::{Action, Event, Finish, Life, Plan, State};
 use super::ms;
-use crate::agent::{Link, Relay, Terminal};
+use super::restarter::Told;
+use crate::agent::{Ended, Link, Relay, Terminal};
 use crate::control::{Client, Server};
 use crate::output_log;
 use anyhow::Context;
@@ -46,6 +47,8 @@ pub struct RunOptions {
     pub verbose: bool,
     /// Set for a machine in the background, to which terminals attach.
     pub background: Option<Background>,
+    /// What a reboot of the guest means.
+    pub reboots: Reboots,
 }
 
 /// The machine in its two stages.
@@ -67,6 +70,9 @@ pub struct Drive<'a> {
     /// The connection on which the agent was told to power off.
     power_off: Option<Link>,
     pub(super) background: Option<Background>,
+    reboots: Reboots,
+    /// The user has left the command, or has closed what it prints to.
+    left: bool,
     pub(super) log: KernelLog,
     signals: &'a Signals,
     /// A signal to this program was delivered. A second one ends the program at once.
@@ -105,6 +111,8 @@ impl<'a> Drive<'a> {
             relay: None,
             power_off: None,
             background: options.background,
+            reboots: options.reboots,
+            left: false,
             log: KernelLog::new(options.verbose),
             signals,
             signalled: false,
@@ -119,14 +127,16 @@ impl<'a> Drive<'a> {
     ///
     /// # Errors
     /// The machine cannot be created, or this program's standard streams fail.
-    pub fn run(mut self) -> anyhow::Result<Outcome> {
+    pub fn run(mut self) -> anyhow::Result<(Outcome, Told)> {
         let finish = events::run(&mut self);
         // Restores the terminal.
         drop(self.relay.take());
-        match self.machine {
+        let asked = self.left || self.life.is_asked();
+        let outcome = match self.machine {
             Machine::Started(started) => {
                 let by = self.life.print_by();
-                finish::tell(finish, &started, &mut self.log, by)
+                let (reboots, log) = (self.reboots.unless(asked), &mut self.log);
+                finish::tell(finish, &started, log, reboots, by)?
             }
             Machine::Starting(starting) => {
                 // A machine that is complete by then is cleaned up.
@@ -134,9 +144,14 @@ impl<'a> Drive<'a> {
                 // A machine that is complete later ends with this process. Its thread would clean
                 // it up under a policy that does not admit all of that.
                 std::mem::forget(starting);
-                finish::tell_early(finish)
+                Some(finish::tell_early(finish)?)
             }
-        }
+        };
+        Ok(match outcome {
+            None => (Outcome::Failed, Told::Rebooted),
+            Some(outcome) if asked => (outcome, Told::Asked),
+            Some(outcome) => (outcome, Told::Ended),
+        })
     }
 
     /// Delivers an event, and carries out the action that follows.
@@ -278,6 +293,7 @@ impl<'a> Drive<'a> {
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {
                 tracing::info!(ms = ms(self.begun), "the command has ended");
+                self.left = matches!(ended, Ended::Left | Ended::NoReader | Ended::NoRoom(_));
                 self.happens(Event::CommandEnded(finish::outcome(ended)))
             }
             Err(error) => self.happens(Event::AgentLost(format!("{error:#}"))),

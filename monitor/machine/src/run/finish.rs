@@ -28,9 +28,35 @@ const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
 /// The signal that a program gets when no process reads what it prints.
 const SIGPIPE: u8 = 13;
 
+/// In the log of a kernel that panics.
+const PANIC: &str = "Kernel panic - not syncing: ";
+
+/// What a reboot of the guest means.
+#[derive(Clone, Copy, Debug)]
+pub struct Reboots {
+    /// The machine starts again. Otherwise a reboot is a failure.
+    pub start_again: bool,
+    /// The user has said what follows a panic. Otherwise it is a failure, also where the kernel's
+    /// way to end is a reboot.
+    pub on_panic: bool,
+}
+
+impl Reboots {
+    /// The same, or no more starts if somebody has asked for the end.
+    pub fn unless(self, asked: bool) -> Self {
+        Reboots {
+            start_again: self.start_again && !asked,
+            ..self
+        }
+    }
+}
+
 /// The result of a machine, as it is reported.
+#[derive(Debug, PartialEq, Eq)]
 enum Told {
     Outcome(Outcome),
+    /// The machine starts again.
+    Rebooted,
     TimedOut,
     /// Something failed, with the reason.
     Failed(String),
@@ -42,13 +68,15 @@ enum Told {
     AgentFailed,
 }
 
-/// Reports the result of a machine that has run. `by`: until when the report may take.
+/// Reports the result of a machine that has run. `by`: until when the report may take. Returns none
+/// if the guest has rebooted and the machine starts again.
 pub fn tell(
     finish: anyhow::Result<Finish>,
     started: &Started,
     log: &mut KernelLog,
+    reboots: Reboots,
     by: Option<Instant>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Option<Outcome>> {
     let finish = match finish {
         Ok(finish) => finish,
         Err(error) => {
@@ -57,7 +85,10 @@ pub fn tell(
             return Err(error);
         }
     };
-    let told = judge(finish, log);
+    let told = judge(finish, log, reboots);
+    if told == Told::Rebooted {
+        return Ok(None);
+    }
     let outcome = match told {
         Told::Outcome(outcome) => outcome,
         Told::TimedOut => Outcome::Guest(TIMED_OUT),
@@ -65,7 +96,7 @@ pub fn tell(
     };
     started.vm.set_exit_code(outcome.code());
     match told {
-        Told::Outcome(_) => {}
+        Told::Outcome(_) | Told::Rebooted => {}
         Told::TimedOut => say(TIMEOUT_PASSED),
         Told::Failed(why) => {
             log.show();
@@ -94,7 +125,7 @@ pub fn tell(
             }
         },
     }
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 /// Whether there is time for a crash report. A machine that was asked to end must end.
@@ -131,7 +162,18 @@ pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
     }
 }
 
-fn judge(finish: Finish, log: &KernelLog) -> Told {
+fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
+    let finish = match finish {
+        Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_))
+            if !reboots.on_panic && log.after(PANIC).is_some() =>
+        {
+            Finish::Machine(End::Shutdown(PANICKED))
+        }
+        Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_)) if reboots.start_again => {
+            return Told::Rebooted;
+        }
+        other => other,
+    };
     match finish {
         Finish::Outcome(outcome) => Told::Outcome(outcome),
         Finish::TimedOut => Told::TimedOut,
@@ -189,5 +231,42 @@ pub fn outcome(ended: Ended) -> Outcome {
             ));
             Outcome::Failed
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reboot_is_a_start_a_failure_or_a_panic() {
+        let both = Reboots {
+            start_again: true,
+            on_panic: true,
+        };
+        let again = Reboots {
+            on_panic: false,
+            ..both
+        };
+        let quiet = KernelLog::new(false);
+        let mut panicked = KernelLog::new(false);
+        panicked.add(b"[1.0] Kernel panic - not syncing: sysrq triggered crash\n");
+        for reboot in [
+            Finish::Machine(End::Reboot(0)),
+            Finish::Early(End::Reboot(0)),
+        ] {
+            let judge = |log, reboots| judge(reboot.clone(), log, reboots);
+            assert_eq!(judge(&quiet, again), Told::Rebooted);
+            assert_eq!(judge(&panicked, both), Told::Rebooted);
+            let crash = Told::Crashed("the guest's kernel panicked".to_string());
+            assert_eq!(judge(&panicked, again), crash);
+            assert_eq!(judge(&panicked, again.unless(true)), crash);
+            assert!(matches!(judge(&quiet, both.unless(true)), Told::Failed(_)));
+        }
+        let command = Finish::Outcome(Outcome::Guest(3));
+        assert_eq!(
+            judge(command, &quiet, both),
+            Told::Outcome(Outcome::Guest(3))
+        );
     }
 }

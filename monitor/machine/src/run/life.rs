@@ -207,6 +207,11 @@ impl Life {
         [self.wanted, timeout].into_iter().flatten().min()
     }
 
+    /// Whether somebody has asked for the end, or `--timeout` has passed.
+    pub fn is_asked(&self) -> bool {
+        self.wanted.is_some() || self.state == State::Ended(Finish::TimedOut)
+    }
+
     /// Whether the machine runs a command.
     pub fn has_command(&self) -> bool {
         self.plan.command

@@ -65,14 +65,15 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     };
     let outcome = options::at_terminal(args).and_then(|terminal| {
         let exec = options::command(&spec, terminal);
-        machine::run(
-            &spec,
-            Some(exec),
-            args.verbose,
-            named.as_ref(),
-            gdb.as_ref(),
-            None,
-        )
+        machine::run(machine::Run {
+            spec: &spec,
+            exec: Some(exec),
+            verbose: args.verbose,
+            named: named.as_ref(),
+            gdb: gdb.as_ref(),
+            background: None,
+            told: crate::report,
+        })
     });
     if let Some(machine) = named {
         // The machine ran in the foreground: this command has reported its end.
@@ -89,6 +90,13 @@ pub fn monitor(args: &arguments::Named) -> anyhow::Result<Outcome> {
     // Without a command or input, the messages of the kernel are the only output.
     let exec =
         (!spec.command.is_empty() || spec.interactive).then(|| options::command(&spec, spec.tty));
-    let verbose = exec.is_none();
-    machine::run(&spec, exec, verbose, Some(&machine), None, Some(background))
+    machine::run(machine::Run {
+        spec: &spec,
+        verbose: exec.is_none(),
+        exec,
+        named: Some(&machine),
+        gdb: None,
+        background: Some(background),
+        told: crate::report,
+    })
 }

@@ -64,6 +64,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         debuggable: args.debuggable,
         stats: args.stats,
         layer: args.layer,
+        restart: args.restart,
         timeout: args.timeout,
         command: process
             .command(words(&args.command)?)
