@@ -85,9 +85,9 @@ fn errors_name_line_and_key() {
             "line 1: cpus: invalid value '0': 0 is not in 1..=64",
         ),
         (
-            "\n\nmemory = \"1T\"",
-            "line 3: memory: invalid value '1T': a number is expected, optionally followed by M \
-             or G",
+            "\n\nmemory = \"1K\"",
+            "line 3: memory: invalid value '1K': a number is expected, optionally followed by M, \
+             G or T",
         ),
         (
             "env = \"A=b\"",

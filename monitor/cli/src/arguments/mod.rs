@@ -158,15 +158,15 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Early> {
 
 /// Parses a size of memory. Returns MiB.
 fn mebibytes(text: &str) -> Result<u32, String> {
-    let (digits, shift) = match text.strip_suffix(['M', 'm']) {
-        Some(digits) => (digits, 0),
-        None => text
-            .strip_suffix(['G', 'g'])
-            .map_or((text, 0), |digits| (digits, 10)),
-    };
+    let units = [(['M', 'm'], 0), (['G', 'g'], 10), (['T', 't'], 20)];
+    let with_unit = units.iter().find_map(|&(letters, shift)| {
+        let digits = text.strip_suffix(letters)?;
+        Some((digits, shift))
+    });
+    let (digits, shift) = with_unit.unwrap_or((text, 0));
     let number: u32 = digits
         .parse()
-        .map_err(|_| "a number is expected, optionally followed by M or G".to_string())?;
+        .map_err(|_| "a number is expected, optionally followed by M, G or T".to_string())?;
     let size = number
         .checked_mul(1 << shift)
         .filter(|&size| (16..=1 << 22).contains(&size));

@@ -218,8 +218,10 @@ fn load_segment(
         .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
     if end > limit {
         return Err(LoadError::Room(format!(
-            "segment {index} ends at physical address {end:#x}, the machine's limit for a \
-             kernel is {limit:#x}"
+            "segment {index} ends at {} MiB of the machine's memory, of which a kernel may use \
+             {} MiB: give the machine more memory",
+            end.div_ceil(1 << 20),
+            limit >> 20
         )));
     }
     let kind = match vaddr {

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 /// Name, offset, bytes.
@@ -23,16 +23,23 @@ const PARTITIONS: (u64, &[u8]) = (510, b"\x55\xaa");
 
 /// Refuses an image that cannot be a guest's root, before a guest is started for it.
 pub fn check(image: &Path) -> anyhow::Result<()> {
-    let file = File::open(image).with_context(|| image.display().to_string())?;
+    let name = || image.display().to_string();
+    // The open of a pipe would wait for its writer.
+    let kind = std::fs::metadata(image).with_context(name)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        bail!(
+            "{}: neither a folder, nor a file, nor a block device",
+            name()
+        );
+    }
+    let file = File::open(image).with_context(name)?;
     let has = |at: u64, bytes: &[u8]| {
         let mut found = vec![0; bytes.len()];
         file.read_exact_at(&mut found, at).is_ok() && found == bytes
     };
     if let Some((name, ..)) = KNOWN.iter().find(|(_, at, bytes)| has(*at, bytes)) {
         tracing::debug!("{}: {name}", image.display());
-        let metadata = file
-            .metadata()
-            .with_context(|| image.display().to_string())?;
+        let metadata = file.metadata().with_context(name)?;
         let there = metadata.len();
         match length(name, &file) {
             Some(all) if metadata.is_file() && all > there => bail!(
@@ -86,6 +93,20 @@ fn length(name: &str, file: &File) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The open of a pipe would wait for a writer.
+    #[test]
+    fn a_pipe_is_no_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+        let said = check(&pipe).unwrap_err().to_string();
+        assert!(
+            said.ends_with("neither a folder, nor a file, nor a block device"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn what_was_cut_off() {
