@@ -166,8 +166,17 @@ fn failures_of_a_command() {
     assert!(count >= 2, "{count}");
 }
 
-/// Stops a machine that reboots all the time at different moments: while it boots, while it ends,
-/// and between two lives.
+/// The process id of a machine's restarter.
+fn restarter(user: &User, name: &str) -> u32 {
+    let file = user
+        .folder()
+        .join(format!("paravane/machines/{name}/lives.json"));
+    let lives: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    u32::try_from(lives["restarter"].as_u64().unwrap()).unwrap()
+}
+
+/// Ends a machine that reboots all the time: in a life, and between two.
 #[test]
 fn the_end_in_a_reboot() {
     let user = User::new();
@@ -179,13 +188,18 @@ fn the_end_in_a_reboot() {
             &["--name", "m", "--restart", "always"],
             "reboot -f; sleep 100",
         );
-        // The waits become longer than a life takes.
-        wait_for(&user, "m", 2 + u64::try_from(round / 3).unwrap() * 3);
-        std::thread::sleep(Duration::from_millis(u64::try_from(round * 61).unwrap()));
-        let machine = user.inspect("m");
-        let lives = fs::read_to_string(user.folder().join("paravane/machines/m/lives.json"));
-        let lives: serde_json::Value = serde_json::from_str(&lives.unwrap()).unwrap();
-        let restarter = u32::try_from(lives["restarter"].as_u64().unwrap()).unwrap();
+        let restarter = restarter(&user, "m");
+        let between = round >= 3;
+        // The waits become longer than it takes to look.
+        wait_for(&user, "m", if between { 4 } else { 2 });
+        let begun = Instant::now();
+        while between && user.monitor("m") != restarter {
+            assert!(begun.elapsed() < program::PATIENCE, "{}", user.inspect("m"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(
+            u64::try_from(round % 3 * 61).unwrap(),
+        ));
         let begun = Instant::now();
         match way {
             "term" => tree::signal(restarter, Signal::TERM),
@@ -198,7 +212,8 @@ fn the_end_in_a_reboot() {
             begun.elapsed()
         );
         let code = if way == "kill" { 137 } else { 143 };
-        assert_eq!(user.inspect("m")["exit_code"], code, "{way}: {machine}");
+        let machine = user.inspect("m");
+        assert_eq!(machine["exit_code"], code, "{way} {between}: {machine}");
         // It stays so.
         tree::wait_gone(&[restarter]).unwrap();
         assert_eq!(user.state("m"), "exited");
@@ -219,9 +234,7 @@ fn a_killed_restarter_leaves_nothing() {
     wait_for(&user, "m", 1);
     user.ok(&["exec", "m", "--", "true"]);
     let monitor = user.monitor("m");
-    let lives = fs::read_to_string(user.folder().join("paravane/machines/m/lives.json")).unwrap();
-    let lives: serde_json::Value = serde_json::from_str(&lives).unwrap();
-    let restarter = u32::try_from(lives["restarter"].as_u64().unwrap()).unwrap();
+    let restarter = restarter(&user, "m");
     let mut pids = tree::everything(monitor);
     assert!(pids.len() > 1, "{pids:?}");
     pids.push(restarter);
