@@ -2,7 +2,7 @@
 //! A client's memory, which vbusd has mapped, too; and memory of others that it reads.
 
 use crate::control::Error;
-use memmap2::{Mmap, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 use paravane_vbus::{Readable, Region};
 use paravane_vbus_shm::loans;
 use rustix::fs::{
@@ -52,7 +52,7 @@ pub fn seal(file: &OwnedFd, seals: SealFlags) -> Result<(), Error> {
 /// Memory of another client, which may write all of it at any time.
 #[derive(Debug)]
 pub struct Lent {
-    map: Mmap,
+    map: MmapRaw,
 }
 
 impl Lent {
@@ -68,9 +68,7 @@ impl Lent {
         let size = u64::try_from(size).ok();
         let size = size.filter(|size| (1..=loans::BYTES).contains(size))?;
         let len = usize::try_from(size).ok()?;
-        // SAFETY: the bytes are only read by raw copies (`Readable`), so it does not matter that
-        // their owner writes them meanwhile. The seals keep the size.
-        let map = unsafe { MmapOptions::new().len(len).map(file) };
+        let map = MmapOptions::new().len(len).map_raw_read_only(file);
         map.ok().map(|map| Lent { map })
     }
 }
@@ -79,7 +77,7 @@ impl Lent {
 // finds a page. The client accesses it by raw copies only.
 unsafe impl Readable for Lent {
     fn range(&self) -> (NonNull<u8>, usize) {
-        let start = NonNull::new(self.map.as_ptr().cast_mut());
+        let start = NonNull::new(self.map.as_mut_ptr());
         (start.unwrap_or(NonNull::dangling()), self.map.len())
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client's memory: a memfd that cannot shrink.
 
-use memmap2::{Mmap, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 use paravane_vbus::{Error, Kind, Readable, Region};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::OwnedFd;
@@ -56,7 +56,7 @@ unsafe impl Region for Memory {
 /// Mapped memory of a client, which other clients read, too. Only the client can write it.
 #[derive(Debug)]
 pub struct Lent {
-    map: Mmap,
+    map: MmapRaw,
 }
 
 impl Lent {
@@ -67,9 +67,7 @@ impl Lent {
     pub fn map(file: &OwnedFd) -> Result<Self, Error> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let len = check(file, seals | SealFlags::FUTURE_WRITE, SealFlags::empty())?;
-        // SAFETY: the bytes are only read by raw copies (`Readable`), so it does not matter that
-        // the client writes them meanwhile. The seals keep the size.
-        let map = unsafe { MmapOptions::new().len(len).map(file) };
+        let map = MmapOptions::new().len(len).map_raw_read_only(file);
         let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
         Ok(Lent { map })
     }
@@ -84,7 +82,7 @@ impl Lent {
 // memory, so each access finds a page. vbusd accesses it by raw copies only.
 unsafe impl Readable for Lent {
     fn range(&self) -> (NonNull<u8>, usize) {
-        let start = NonNull::new(self.map.as_ptr().cast_mut());
+        let start = NonNull::new(self.map.as_mut_ptr());
         (start.unwrap_or(NonNull::dangling()), self.map.len())
     }
 }
