@@ -97,14 +97,14 @@ fn set_record(record: &mut File, content: Option<&impl Serialize>) -> io::Result
     record.write_all(&text)
 }
 
-/// Makes a record with its full size and no content.
+/// Makes a record with its full size and no content. File systems reserve the room when a file is
+/// written to, so a start need not wait for the disk.
 fn reserve(path: &Path) -> anyhow::Result<File> {
     let make = || {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let mut record = options.open(path)?;
         set_record(&mut record, None::<&Ended>)?;
-        record.sync_data()?;
         Ok::<_, io::Error>(record)
     };
     make().with_context(|| format!("cannot write {}", path.display()))
