@@ -9,6 +9,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+/// Before the name of a recipe: a link to its last result.
+const POINTER: &str = "current-";
+/// The file of a result that names its optional parts.
+const PARTS: &str = "parts";
+
 /// The cache folder.
 #[derive(Debug)]
 pub struct Cache {
@@ -85,8 +90,30 @@ impl Cache {
             .with_context(|| pointer.display().to_string())
     }
 
+    /// The results that are the last ones for any recipe.
+    pub fn all_current(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name());
+        let pointers = names.filter(|name| name.to_string_lossy().starts_with(POINTER));
+        let keys = pointers.filter_map(|name| fs::read_link(self.root.join(name)).ok());
+        keys.filter_map(|key| self.find(key.to_str()?)).collect()
+    }
+
+    /// The optional parts of a result, one in a line. None: an earlier version has stored it.
+    pub fn parts(&self, folder: &Path) -> Option<Vec<String>> {
+        let text = fs::read_to_string(folder.join(PARTS)).ok()?;
+        Some(text.lines().map(str::to_string).collect())
+    }
+
+    /// Records the optional parts of a result.
+    pub fn set_parts(&self, folder: &Path, parts: &[String]) -> anyhow::Result<()> {
+        let path = folder.join(PARTS);
+        let lines: String = parts.iter().map(|part| format!("{part}\n")).collect();
+        fs::write(&path, lines).with_context(|| path.display().to_string())
+    }
+
     fn pointer(&self, recipe: &Recipe) -> PathBuf {
-        self.root.join(format!("current-{}", recipe.name()))
+        self.root.join(format!("{POINTER}{}", recipe.name()))
     }
 }
 
@@ -110,6 +137,12 @@ mod tests {
         cache.set_current(&recipe, &stored).unwrap();
         cache.set_current(&recipe, &stored).unwrap();
         assert_eq!(cache.current(&recipe), Some(stored.clone()));
+        assert_eq!(cache.all_current(), std::slice::from_ref(&stored));
+        assert_eq!(cache.parts(&stored), None);
+        for parts in [vec![], vec!["a".to_string(), "b-c".to_string()]] {
+            cache.set_parts(&stored, &parts).unwrap();
+            assert_eq!(cache.parts(&stored), Some(parts));
+        }
         fs::remove_dir_all(stored).unwrap();
         assert!(cache.current(&recipe).is_none());
     }

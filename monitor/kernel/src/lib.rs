@@ -10,6 +10,7 @@
 mod cache;
 mod debian;
 mod installed;
+mod list;
 mod make;
 mod port_size;
 mod recipe;
@@ -18,6 +19,7 @@ mod tools;
 mod tree;
 
 pub use installed::RECIPE;
+pub use list::{Kept, Part, kept, locate_with, parts};
 pub use port_size::lines;
 pub use recipe::{Recipe, digest};
 pub use source::{Source, Wanted};
@@ -207,7 +209,8 @@ impl Build<'_> {
         let recipe = &request.recipe;
         let key = recipe.key(&source.hash, compiler);
         let done = |folder: PathBuf, time| -> anyhow::Result<Built> {
-            if recipe.plain {
+            if let Some(parts) = &recipe.parts {
+                cache.set_parts(&folder, parts)?;
                 cache.set_current(recipe, &folder)?;
             }
             let text = folder.join("version");

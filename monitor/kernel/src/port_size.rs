@@ -231,7 +231,7 @@ mod tests {
             ],
             patches: vec![("0001", patch.as_bytes())],
             config: Vec::new(),
-            plain: true,
+            parts: None,
             unpatched: false,
         };
         let counted = lines(&recipe);

@@ -4,6 +4,7 @@
 use anyhow::{Context, bail};
 use paravane_user_io::text::hex;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -20,14 +21,16 @@ pub struct Recipe {
     pub patches: Vec<(&'static str, &'static [u8])>,
     /// Fragments of the configuration in order. A later one overrides an earlier one.
     pub config: Vec<(String, Vec<u8>)>,
-    /// The default recipe without options: the one whose result `locate()` finds.
-    pub plain: bool,
+    /// The optional fragments, if this is the port without the user's own ones: the last result is
+    /// found again by these names.
+    pub parts: Option<Vec<String>>,
     /// Linux without the port.
     pub unpatched: bool,
 }
 
 impl Recipe {
-    /// The default recipe, with optional fragments by name and with the user's own fragments.
+    /// The default recipe, with optional fragments by name, in whatever order, and with the user's
+    /// own fragments.
     pub fn new(optional: &[String], own: &[PathBuf]) -> anyhow::Result<Self> {
         let find = |list: &[(&'static str, &'static [u8])], name: &str| {
             list.iter().find(|f| f.0 == name).copied()
@@ -49,7 +52,8 @@ impl Recipe {
             .filter(|(name, _)| !name.contains('/'))
             .map(|(name, bytes)| (name.to_string(), bytes.to_vec()))
             .collect();
-        for name in optional {
+        let parts: BTreeSet<&String> = optional.iter().collect();
+        for name in &parts {
             let Some((path, bytes)) = find(
                 paravane_blobs::LINUX_CONFIG,
                 &format!("optional/{name}.config"),
@@ -68,7 +72,7 @@ impl Recipe {
             overlay: paravane_blobs::LINUX_OVERLAY.to_vec(),
             patches,
             config,
-            plain: optional.is_empty() && own.is_empty(),
+            parts: own.is_empty().then(|| parts.into_iter().cloned().collect()),
             unpatched: false,
         })
     }
@@ -85,7 +89,7 @@ impl Recipe {
                 .collect();
             *bytes = kept.concat();
         }
-        self.plain = false;
+        self.parts = None;
         self.unpatched = true;
         self
     }
@@ -158,15 +162,24 @@ mod tests {
     #[test]
     fn everything_is_in_the_key() {
         let recipe = Recipe::new(&[], &[]).unwrap();
-        assert!(recipe.plain && !recipe.patches.is_empty() && !recipe.config.is_empty());
+        assert!(!recipe.patches.is_empty() && !recipe.config.is_empty());
+        assert_eq!(recipe.parts, Some(Vec::new()));
         let key = recipe.key("a", "b");
         assert_eq!(key.len(), 32);
         assert_eq!(key, Recipe::new(&[], &[]).unwrap().key("a", "b"));
         assert_ne!(key, recipe.key("c", "b"));
         assert_ne!(key, recipe.key("a", "c"));
         let other = Recipe::new(&["debug-info".to_string()], &[]).unwrap();
-        assert!(!other.plain);
+        assert_eq!(other.parts, Some(vec!["debug-info".to_string()]));
         assert_ne!(other.key("a", "b"), key);
+        // The order of parts does not matter, and one is one.
+        let parts = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+            Recipe::new(&names, &[]).unwrap().name()
+        };
+        let both = parts(&["network", "storage"]);
+        assert_eq!(both, parts(&["storage", "network", "storage"]));
+        assert_ne!(both, parts(&["network"]));
         let inputs = recipe.inputs("a", "b");
         for part in [
             "overlay arch/x86/vmi/start.c ",

@@ -14,7 +14,7 @@ fn recipe(overlay: &[(&'static str, &'static [u8])], patches: &[&'static [u8]]) 
         overlay: overlay.to_vec(),
         patches: patches.iter().map(|p| ("0001.patch", *p)).collect(),
         config: Vec::new(),
-        plain: true,
+        parts: None,
         unpatched: false,
     }
 }

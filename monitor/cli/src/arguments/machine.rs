@@ -88,9 +88,9 @@ pub struct MachineOptions {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Kernel: the ELF file vmlinux with its relocations [default: what `paravane kernel build`
-    /// made, or else the installed one]
-    #[arg(long, value_name = "FILE")]
+    /// Kernel: the ELF file vmlinux with its relocations, or what `paravane kernel build --with
+    /// NAME` made last [default: what `paravane kernel build` made, or else the installed one]
+    #[arg(long, value_name = "FILE|with:NAME[,NAME...]")]
     pub kernel: Option<PathBuf>,
 
     /// Root file system as a cpio archive, in place of the built-in one

@@ -25,7 +25,8 @@ pub use machine::{
 };
 pub use profile::Profile;
 pub use tools::{
-    Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelVerify, Rom,
+    Boot, Doctor, Image, ImageBuild, Kernel, KernelBuild, KernelLines, KernelList, KernelVerify,
+    Rom,
 };
 
 pub use vbus::{Vbus, VbusAt, VbusDaemon, VbusLs, VbusShow};

@@ -43,10 +43,19 @@ pub struct ImageBuild {
 pub enum Kernel {
     /// Build Linux 6.12 with the port, unless the cache has it
     Build(KernelBuild),
+    /// List the optional parts of the configuration, and the kernels that were built with them
+    List(KernelList),
     /// Check that one kernel works on bare metal and on the process hypervisor: files, code, boots
     Verify(KernelVerify),
     /// Count the lines of Linux that the port adds, changes and moves
     Lines(KernelLines),
+}
+
+#[derive(Debug, Args)]
+pub struct KernelList {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -112,8 +121,9 @@ pub struct KernelBuild {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
 
-    /// An optional part of the configuration: btf, debug-info, lsm (may be repeated)
-    #[arg(long, value_name = "NAME")]
+    /// An optional part of the configuration: btf, debug-info, filesystems, lsm, network, services,
+    /// storage; `kernel list` says what each adds (may be repeated)
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     pub with: Vec<String>,
 
     /// Build Linux without the port, with the same configuration, for comparisons on bare metal

@@ -2,7 +2,7 @@
 //! `paravane kernel`: builds and checks Linux for the guest.
 
 use super::bench::markdown::Page;
-use crate::arguments::{HypervisorKind, KernelBuild, KernelLines, KernelVerify};
+use crate::arguments::{HypervisorKind, KernelBuild, KernelLines, KernelList, KernelVerify};
 use crate::layer_file::LayerFile;
 use anyhow::Context;
 use paravane_kernel::{self as kernel, Recipe, Request, Wanted};
@@ -66,6 +66,56 @@ pub fn build(args: &KernelBuild) -> anyhow::Result<Outcome> {
         built.version,
         folder.display()
     )?;
+    Ok(Outcome::Passed)
+}
+
+/// Lists the optional parts, and the kernels in the cache.
+pub fn list(args: &KernelList) -> anyhow::Result<Outcome> {
+    let (parts, kept) = (kernel::parts(), kernel::kept()?);
+    let mut out = io::stdout().lock();
+    if args.json {
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| serde_json::json!({ "name": part.name, "about": part.about }))
+            .collect();
+        let kernels: Vec<_> = kept
+            .iter()
+            .map(|kernel| {
+                serde_json::json!({
+                    "with": kernel.with, "linux": kernel.version, "folder": kernel.folder,
+                })
+            })
+            .collect();
+        let all = serde_json::json!({ "parts": parts, "kernels": kernels });
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        return Ok(Outcome::Passed);
+    }
+    writeln!(
+        out,
+        "Optional parts, for `paravane kernel build --with NAME`:"
+    )?;
+    for part in &parts {
+        writeln!(out, "  {:12} {}", part.name, part.about)?;
+    }
+    writeln!(
+        out,
+        "Kernels of this program, for `paravane run --kernel with:NAME`:"
+    )?;
+    for kernel in &kept {
+        let with = match kernel.with.as_slice() {
+            [] => "(the default)".to_string(),
+            with => with.join(","),
+        };
+        writeln!(
+            out,
+            "  {with}  Linux {}  {}",
+            kernel.version,
+            kernel.folder.display()
+        )?;
+    }
+    if kept.is_empty() {
+        writeln!(out, "  none was built yet")?;
+    }
     Ok(Outcome::Passed)
 }
 

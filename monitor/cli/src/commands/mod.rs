@@ -72,6 +72,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Monitor(args) => run::monitor(args),
         Command::Boot(args) => boot::run(args),
         Command::Kernel(crate::arguments::Kernel::Build(args)) => kernel::build(args),
+        Command::Kernel(crate::arguments::Kernel::List(args)) => kernel::list(args),
         Command::Kernel(crate::arguments::Kernel::Verify(args)) => kernel::verify(args),
         Command::Kernel(crate::arguments::Kernel::Lines(args)) => kernel::lines(args),
         Command::Vbus(args) => vbus::run(args),

@@ -37,7 +37,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     let volumes = each(&args.volume, "--volume", machine::volume)?;
     machine::check_volumes(&volumes).context("--volume")?;
     let spec = Spec {
-        kernel: absolute(&args.kernel).context("--kernel")?,
+        kernel: kernel(args.kernel.as_deref()).context("--kernel")?,
         initrd: absolute(&args.initrd).context("--initrd")?,
         append: args.append.clone(),
         hypervisor: args.hypervisor,
@@ -84,6 +84,21 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
     };
     machine::check_card(&spec)?;
     Ok(spec)
+}
+
+/// `FILE`, or `with:NAME[,NAME...]`.
+fn kernel(word: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let Some(word) = word else {
+        return Ok(None);
+    };
+    let Some(names) = word.to_str().and_then(|word| word.strip_prefix("with:")) else {
+        return Ok(Some(std::path::absolute(word)?));
+    };
+    let parts: Vec<String> = names.split(',').map(str::to_string).collect();
+    match paravane_kernel::locate_with(&parts)? {
+        Some(files) => Ok(Some(files.vmlinux)),
+        None => bail!("there is no such kernel: `paravane kernel build --with {names}`"),
+    }
 }
 
 fn each<T>(
