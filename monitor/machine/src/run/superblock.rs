@@ -23,23 +23,23 @@ const PARTITIONS: (u64, &[u8]) = (510, b"\x55\xaa");
 
 /// Refuses an image that cannot be a guest's root, before a guest is started for it.
 pub fn check(image: &Path) -> anyhow::Result<()> {
-    let name = || image.display().to_string();
+    let path = || image.display().to_string();
     // The open of a pipe would wait for its writer.
-    let kind = std::fs::metadata(image).with_context(name)?.file_type();
+    let kind = std::fs::metadata(image).with_context(path)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         bail!(
             "{}: neither a folder, nor a file, nor a block device",
-            name()
+            path()
         );
     }
-    let file = File::open(image).with_context(name)?;
+    let file = File::open(image).with_context(path)?;
     let has = |at: u64, bytes: &[u8]| {
         let mut found = vec![0; bytes.len()];
         file.read_exact_at(&mut found, at).is_ok() && found == bytes
     };
     if let Some((name, ..)) = KNOWN.iter().find(|(_, at, bytes)| has(*at, bytes)) {
         tracing::debug!("{}: {name}", image.display());
-        let metadata = file.metadata().with_context(name)?;
+        let metadata = file.metadata().with_context(path)?;
         let there = metadata.len();
         match length(name, &file) {
             Some(all) if metadata.is_file() && all > there => bail!(
