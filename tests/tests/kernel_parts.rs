@@ -49,6 +49,7 @@ mdadm --manage /dev/md0 --fail $b >/dev/null 2>&1
 kept /dev/md0 ext4
 mdadm --stop /dev/md0 2>/dev/null
 echo raid1
+export DM_DISABLE_UDEV=1 # LVM creates the device nodes: no udev runs.
 a=$(loop p 64)
 pvcreate -q $a >/dev/null 2>&1
 vgcreate -q v $a >/dev/null 2>&1
@@ -73,7 +74,7 @@ mount -t nfsd nfsd /proc/fs/nfsd
 echo '/run/t/share *(rw,fsid=0,no_subtree_check,no_root_squash)' >/etc/exports
 exportfs -a
 rpc.mountd --no-udp -N 3 -N 2
-rpc.nfsd -N 3 -G 1 -L 1 2
+rpc.nfsd -N 3 -G 10 -L 10 2
 mount -t nfs4 127.0.0.1:/ /mnt/a
 echo hello >/mnt/a/file
 [ "$(cat /run/t/share/file)" = hello ]
@@ -102,7 +103,8 @@ key=0x0123456789012345678901234567890123456789
 ip link set lo up
 for pair in '127.0.0.8 127.0.0.9 17' '127.0.0.9 127.0.0.8 18'; do
     set -- $pair
-    ip xfrm state add src $1 dst $2 proto esp spi $3 mode transport aead 'rfc4106(gcm(aes))' $key 128
+    ip xfrm state add src $1 dst $2 proto esp spi $3 mode transport \
+        aead 'rfc4106(gcm(aes))' $key 128
     ip xfrm policy add src $1 dst $2 dir out tmpl src $1 dst $2 proto esp mode transport
     ip xfrm policy add src $1 dst $2 dir in tmpl src $1 dst $2 proto esp mode transport
 done
