@@ -49,6 +49,7 @@ mdadm --manage /dev/md0 --fail $b >/dev/null 2>&1
 kept /dev/md0 ext4
 mdadm --stop /dev/md0 2>/dev/null
 echo raid1
+export DM_DISABLE_UDEV=1 # LVM creates the device nodes: no udev runs.
 a=$(loop p 64)
 pvcreate -q $a >/dev/null 2>&1
 vgcreate -q v $a >/dev/null 2>&1
@@ -73,7 +74,7 @@ mount -t nfsd nfsd /proc/fs/nfsd
 echo '/run/t/share *(rw,fsid=0,no_subtree_check,no_root_squash)' >/etc/exports
 exportfs -a
 rpc.mountd --no-udp -N 3 -N 2
-rpc.nfsd -N 3 -G 1 -L 1 2
+rpc.nfsd -N 3 -G 10 -L 10 2
 mount -t nfs4 127.0.0.1:/ /mnt/a
 echo hello >/mnt/a/file
 [ "$(cat /run/t/share/file)" = hello ]
