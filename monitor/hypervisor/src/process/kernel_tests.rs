@@ -234,12 +234,12 @@ fn segments_must_fit() {
         Kernel::read(&file, LIMIT).unwrap_err().to_string()
     };
     assert!(
-        with(1, 3, LIMIT).contains("the machine's limit"),
+        with(1, 3, LIMIT).contains("give the machine more memory"),
         "beyond memory"
     );
     assert!(with(1, 3, PHYSICAL - 8).contains("another offset in its page"));
     assert!(
-        with(1, 5, LIMIT).contains("the machine's limit"),
+        with(1, 5, LIMIT).contains("give the machine more memory"),
         "too large for memory"
     );
     assert!(with(1, 5, 16).contains("more bytes in the file"));
