@@ -59,7 +59,10 @@ impl Recipe {
                 &format!("optional/{name}.config"),
             ) else {
                 let names: Vec<_> = optional_names().collect();
-                bail!("the kernel has no part `{name}`; it has {}", names.join(", "));
+                bail!(
+                    "the kernel has no part `{name}`; it has {}",
+                    names.join(", ")
+                );
             };
             config.push((path.to_string(), bytes.to_vec()));
         }

@@ -135,8 +135,8 @@ impl<'a> Drive<'a> {
         let outcome = match self.machine {
             Machine::Started(started) => {
                 let by = self.life.print_by();
-                let (reboots, log) = (self.reboots.unless(asked), &mut self.log);
-                finish::tell(finish, &started, log, reboots, by)?
+                let reboots = self.reboots.unless(asked, self.life.signal());
+                finish::tell(finish, &started, &mut self.log, reboots, by)?
             }
             Machine::Starting(starting) => {
                 // A machine that is complete by then is cleaned up.

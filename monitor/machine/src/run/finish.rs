@@ -39,13 +39,16 @@ pub struct Reboots {
     /// The user has said what follows a panic. Otherwise it is a failure, also where the kernel's
     /// way to end is a reboot.
     pub on_panic: bool,
+    /// The signal by which somebody has asked for the end. It is the result, not a failure.
+    pub asked: Option<u8>,
 }
 
 impl Reboots {
-    /// The same, or no more starts if somebody has asked for the end.
-    pub fn unless(self, asked: bool) -> Self {
+    /// The same, or no more starts if somebody has asked for the end, perhaps by a signal.
+    pub fn unless(self, asked: bool, signal: Option<u8>) -> Self {
         Reboots {
             start_again: self.start_again && !asked,
+            asked: signal,
             ..self
         }
     }
@@ -172,6 +175,10 @@ fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
         Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_)) if reboots.start_again => {
             return Told::Rebooted;
         }
+        reboot @ (Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_))) => {
+            let by = |signal| Finish::Outcome(Outcome::Interrupted(signal));
+            reboots.asked.map_or(reboot, by)
+        }
         other => other,
     };
     match finish {
@@ -243,6 +250,7 @@ mod tests {
         let both = Reboots {
             start_again: true,
             on_panic: true,
+            asked: None,
         };
         let again = Reboots {
             on_panic: false,
@@ -260,8 +268,12 @@ mod tests {
             assert_eq!(judge(&panicked, both), Told::Rebooted);
             let crash = Told::Crashed("the guest's kernel panicked".to_string());
             assert_eq!(judge(&panicked, again), crash);
-            assert_eq!(judge(&panicked, again.unless(true)), crash);
-            assert!(matches!(judge(&quiet, both.unless(true)), Told::Failed(_)));
+            let asked = |signal| again.unless(true, signal);
+            assert_eq!(judge(&panicked, asked(Some(15))), crash);
+            // A user who has left the command has sent no signal.
+            assert!(matches!(judge(&quiet, asked(None)), Told::Failed(_)));
+            let ended = Told::Outcome(Outcome::Interrupted(15));
+            assert_eq!(judge(&quiet, asked(Some(15))), ended);
         }
         let command = Finish::Outcome(Outcome::Guest(3));
         assert_eq!(

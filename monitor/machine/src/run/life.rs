@@ -174,6 +174,8 @@ pub struct Life {
     asked: Option<(u8, Instant)>,
     /// The deadline of the earliest request to end, whatever has become of it.
     wanted: Option<Instant>,
+    /// The signal of the first of these requests.
+    signal: Option<u8>,
     /// The reason why the kernel was interrupted, and the deadline of its report.
     report: Option<(String, Instant)>,
 }
@@ -186,6 +188,7 @@ impl Life {
             state: State::Starting { until: now + MAKE },
             asked: None,
             wanted: None,
+            signal: None,
             report: None,
         }
     }
@@ -210,6 +213,11 @@ impl Life {
     /// Whether somebody has asked for the end, or `--timeout` has passed.
     pub fn is_asked(&self) -> bool {
         self.wanted.is_some() || self.state == State::Ended(Finish::TimedOut)
+    }
+
+    /// The signal by which somebody has asked for the end first: SIGTERM for `paravane stop`.
+    pub fn signal(&self) -> Option<u8> {
+        self.signal
     }
 
     /// Whether the machine runs a command.
@@ -249,7 +257,7 @@ impl Life {
             Event::Signal(number) => self.asked_to_end(number, number, now + GRACE),
             Event::Stop(time) => self.asked_to_end(SIGTERM, SIGKILL, now + time),
             Event::Kill => {
-                self.want(now + GRACE);
+                self.want(SIGKILL, now + GRACE);
                 self.killed()
             }
             Event::Quit => {
@@ -344,7 +352,7 @@ impl Life {
     /// Handles a signal to this program, and `paravane stop`. `late`: the signal of the result if
     /// the deadline passes. A signal to this program keeps its name; `paravane stop` kills.
     fn asked_to_end(&mut self, signal: u8, late: u8, until: Instant) -> Action {
-        self.want(until);
+        self.want(signal, until);
         match &mut self.state {
             State::Starting { .. } | State::Booting { .. } => {
                 self.end(Finish::Outcome(Outcome::Interrupted(signal)))
@@ -368,7 +376,8 @@ impl Life {
         }
     }
 
-    fn want(&mut self, until: Instant) {
+    fn want(&mut self, signal: u8, until: Instant) {
+        self.signal.get_or_insert(signal);
         self.wanted = Some(self.wanted.map_or(until, |before| before.min(until)));
     }
 

@@ -154,6 +154,7 @@ impl Run<'_> {
             reboots: Reboots {
                 start_again: report.is_some(),
                 on_panic: spec.append.iter().any(|words| panic_option(words)),
+                asked: None,
             },
         };
         let starting = machine.begin(network, self.named, self.gdb)?;

@@ -220,8 +220,9 @@ impl Restarter<'_> {
     /// The last life has ended, and nothing is wrong with that.
     fn stopped(self, end: &MonitorEnd, life_end: LifeEnd) -> anyhow::Result<Role> {
         let outcome = match (end.told, self.asked) {
-            // The signal has come before the monitor could take it, or a second one.
-            (None, Some(number)) => Outcome::Interrupted(number),
+            // The signal has come before the monitor could take it, or a second one, or when the
+            // guest had rebooted.
+            (None | Some(Told::Rebooted), Some(number)) => Outcome::Interrupted(number),
             _ => Outcome::Guest(end.code),
         };
         if let (None, Some(signal)) = (self.asked, end.killed) {
