@@ -74,7 +74,7 @@ pub fn while_it_runs(pid: u32, then: impl FnOnce()) {
     }
 }
 
-/// From now on no command starts, and nobody learns of the end of one: the machine is about to end.
+/// Stops the start of commands and the reports of their ends, because the machine is about to end.
 pub fn stop() {
     std::mem::forget(commands());
 }

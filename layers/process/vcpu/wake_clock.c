@@ -121,7 +121,7 @@ void wake_clock(struct vcpu *v)
 {
 	u64 now = rdtsc_rough();
 
-	/* Who sees the end of a comparison sees the clock that it has led to. */
+	/* A vCPU that sees the end of a comparison also sees the clock that it led to. */
 	if (recent(__atomic_load_n(&shared->wake_checked, __ATOMIC_ACQUIRE), now) ||
 	    FAULT(WAKE_CLOCK_UNCHECKED)) {
 		WRITE_ONCE(v->asleep, 0);

@@ -296,7 +296,7 @@ static void near_a_page_s_beginning(void)
 	does(path, "first", "");
 }
 
-/* What a text cannot have, a process that traps there very often has for itself. */
+/* A process that traps very often at a site that its text cannot have gets it for itself. */
 static void not_proven(void)
 {
 	const char *path = copy("unproven");

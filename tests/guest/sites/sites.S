@@ -110,7 +110,7 @@ site_page_start:
 	syscall
 	ret
 
-	/* More between them than a stub has room for: what is replaced loads an argument */
+	/* A stub has no room for all of it: the instruction that loads an argument is replaced */
 	function site_wake
 	mov	$110, %eax
 	xor	$0x81, %dl
@@ -153,7 +153,7 @@ site_first:
 	syscall
 	ret
 
-	/* Code that begins at most of the bytes before it runs past its beginning. */
+	/* Most of the bytes before it begin instructions that run past its beginning. */
 	.globl	site_unproven
 	.skip	160, 0xb8
 site_unproven:

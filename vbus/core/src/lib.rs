@@ -34,10 +34,6 @@ mod name;
 )]
 mod offsets;
 pub mod polls;
-#[expect(
-    unsafe_code,
-    reason = "copies from memory that a connector has mapped to be read"
-)]
 pub mod spaces;
 #[expect(unsafe_code, reason = "words in memory that a connector has mapped")]
 mod table;
@@ -56,9 +52,9 @@ pub use error::{Error, Kind};
 pub use events::Event;
 pub use memory::{MemoryContext, Missing, Outside, Piece, Region, copy};
 pub use name::Name;
-pub use offsets::Offsets;
+pub use offsets::{Offsets, ReadOnly, Readable};
 pub use paravane_vbus_shm::south::Place;
-pub use spaces::{ReadOnly, Readable, Spaces};
+pub use spaces::Spaces;
 pub use table::Table;
 
 /// Bounds of everything that an administrator or a client can make more of.

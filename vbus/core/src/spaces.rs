@@ -2,7 +2,6 @@
 //! Several memories as one: that of a client, and those that others lend it or that it lends.
 
 use crate::memory::{MemoryContext, Outside, Piece};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Addresses of a memory: its number is in the bits above.
@@ -18,58 +17,6 @@ pub fn base(number: u32) -> u64 {
 #[must_use]
 pub fn split(ptr: u64) -> (u64, u64) {
     (ptr >> BITS, ptr & ((1 << BITS) - 1))
-}
-
-/// Memory that is mapped to be read.
-///
-/// # Safety
-/// The range is mapped and readable for as long as the value lives, whatever others do: it can
-/// neither shrink nor be unmapped. This process accesses it only by raw copies out of it.
-#[expect(
-    unsafe_code,
-    reason = "the implementor promises that memory stays mapped"
-)]
-pub unsafe trait Readable: Send + Sync {
-    /// First byte, and number of bytes.
-    fn range(&self) -> (NonNull<u8>, usize);
-}
-
-/// Memory that is only read. An address is an offset in it.
-#[derive(Debug)]
-pub struct ReadOnly<R>(pub R);
-
-impl<R: Readable> ReadOnly<R> {
-    fn place(&self, ptr: u64, len: usize) -> Result<NonNull<u8>, Outside> {
-        let outside = Outside { ptr, len };
-        let (start, size) = self.0.range();
-        let first = usize::try_from(ptr).map_err(|_| outside)?;
-        match first.checked_add(len) {
-            // SAFETY: the offset is within the range, or its end.
-            Some(end) if end <= size => Ok(unsafe { start.add(first) }),
-            _ => Err(outside),
-        }
-    }
-}
-
-impl<R: Readable> MemoryContext for ReadOnly<R> {
-    fn read(&self, ptr: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let from = self.place(ptr, to.len())?;
-        // SAFETY: `place` has checked the range, and `to` is memory of this process alone. Its
-        // owner may write meanwhile; then the copy is torn.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
-        Ok(())
-    }
-
-    fn write(&self, ptr: u64, from: &[u8]) -> Result<(), Outside> {
-        let len = from.len();
-        Err(Outside { ptr, len })
-    }
-
-    fn piece(&self, ptr: u64, len: usize) -> Option<Piece<'_>> {
-        let start = self.place(ptr, len).ok()?;
-        // SAFETY: `place` has checked the range, which is mapped as long as the value lives.
-        Some(unsafe { Piece::read_only(start, len) })
-    }
 }
 
 /// The memories.
@@ -133,9 +80,12 @@ impl MemoryContext for Spaces {
 mod tests {
     use super::*;
     use crate::memory::{Missing, copy};
+    use crate::offsets::{ReadOnly, Readable};
+    use std::ptr::NonNull;
 
     struct Bytes(&'static [u8]);
 
+    #[expect(unsafe_code, reason = "static bytes stay mapped")]
     // SAFETY: static bytes.
     unsafe impl Readable for Bytes {
         fn range(&self) -> (NonNull<u8>, usize) {

@@ -85,7 +85,7 @@ pub fn run(mut run: Run<'_>) -> anyhow::Result<Outcome> {
         Role::Restarter(outcome) => Ok(outcome),
         Role::Monitor(life) => {
             let told = run.told;
-            // What follows in the program is the restarter's work.
+            // Only the restarter goes on with the program after this.
             let code = told(run.live(Some(life)));
             std::process::exit(i32::from(code))
         }
