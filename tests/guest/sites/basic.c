@@ -85,6 +85,9 @@ static void shapes(void)
 	heat(site_wake, 0);
 	CHECK(is_jump((char *)site_wake + 10));
 	CHECK(site_wake(0, 0, 0, 0, 0, 0) == getppid());
+	heat(site_loaded, 0);
+	CHECK(is_jump((char *)site_loaded + 10));
+	CHECK(site_loaded(0, 0, 0, 0, 0, 0) == getppid());
 	heat(site_moved, 0);
 	CHECK(is_jump(site_moved));
 	CHECK(site_moved(0, 0, 0, 0, 0, 0) == getppid());

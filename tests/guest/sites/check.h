@@ -31,7 +31,7 @@ int is_jump(const void *site);
 #define SITE_BYTES 16
 typedef long site_fn(long, long, long, long, long, long);
 extern site_fn site_getppid, site_getpid, site_read, site_zero, site_go, site_generic, site_futex;
-extern site_fn site_wake, site_moved, site_address;
+extern site_fn site_wake, site_moved, site_address, site_loaded;
 extern site_fn site_pause, site_step, site_traced, site_forced, site_writable, site_core, site_off;
 extern char site_page_start[], site_page_end[];
 /* As glibc 2.41 makes calls that can be cancelled, without and with other threads. */

@@ -232,7 +232,7 @@ static enum outcome site_rewrite(struct vm_area_struct *vma, unsigned long back,
 		return site_write(vma, known, false) ? BUSY : AGAIN;
 	if (offset_in_page(back - 2) > PAGE_SIZE - 2)
 		return NO_CAVE_OR_PAGE;
-	if (!shape_find(copy, offset_in_page(back - 2), regs, &shape))
+	if (!shape_find(copy, 0, offset_in_page(back - 2), regs, &shape))
 		return NO_SHAPE;
 	return site_claim(vma, copy, back, &shape);
 }

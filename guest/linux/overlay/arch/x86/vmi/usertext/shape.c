@@ -9,9 +9,9 @@
  *
  * Decoding backwards only guesses where an instruction begins. The registers of a system call
  * confirm the guess: the site can only have loaded rax with the number that is there. This is
- * enough for a process that can harm only itself. For text that processes share, the beginning is
- * proven: decoding forward from each of 15 neighbouring bytes, one of which begins an instruction,
- * leads there.
+ * enough for a process that can harm only itself. For text that processes share, and where the
+ * registers say nothing, the beginning is proven: decoding forward from each of 15 neighbouring
+ * bytes, one of which begins an instruction, leads there.
  */
 #include <linux/mm.h>
 #include <linux/string.h>
@@ -304,27 +304,6 @@ static unsigned int find_cave(const u8 *page, unsigned int at, unsigned int star
 	return 0;
 }
 
-bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
-		struct shape *shape)
-{
-	u32 nr = (u32)regs->orig_ax;
-
-	/* The instruction lies in this page, and a tracer has not changed the number. */
-	if (syscall > PAGE_SIZE - 2 || page[syscall] != 0x0f || page[syscall + 1] != 0x05 ||
-	    regs->orig_ax > INT_MAX)
-		return false;
-	shape->syscall = syscall;
-	shape->cave = 0;
-	shape->relative = 0;
-	if (find_mov(page, syscall, nr, shape) || find_generic(page, syscall, shape) ||
-	    find_argument(page, syscall, regs, shape))
-		return true;
-	if (!find_short(page, syscall, regs, nr, shape))
-		return false;
-	shape->cave = find_cave(page, syscall + 2, shape->start);
-	return shape->cave != 0;
-}
-
 /*
  * Decodes from @at and returns where the first instruction begins that is not before @place; 0 if
  * an instruction on the way is invalid.
@@ -389,23 +368,23 @@ static unsigned int relative_field(const u8 *at, unsigned int length)
 }
 
 /*
- * Finds the last instruction of 5 bytes or more before the cpuid instruction from which on all
- * instructions can be moved. An instruction begins at @at. Instructions with displacements count
- * only if @distances is set: code often jumps to what follows a jump, and would then still execute
- * the cpuid instruction.
+ * Finds the last instruction of 5 bytes or more before the syscall or cpuid instruction at @site
+ * from which on all instructions can be moved. An instruction begins at @at. Instructions with
+ * displacements count only if @distances is set: code often jumps to what follows a jump, and would
+ * then still execute the instruction at @site.
  */
-static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool distances,
+static bool find_long(const u8 *page, unsigned int at, unsigned int site, bool distances,
 		      struct shape *shape)
 {
 	bool found = false;
 	struct insn insn;
 
-	while (at < cpuid) {
+	while (at < site) {
 		if (decode(&insn, page, at))
 			return false;
-		if (insn.length >= JUMP_SIZE && cpuid - at <= SHAPE_PREFIX_MAX &&
-		    at + insn.length <= cpuid &&
-		    all_movable(page + at + insn.length, page + cpuid)) {
+		if (insn.length >= JUMP_SIZE && site - at <= SHAPE_PREFIX_MAX &&
+		    at + insn.length <= site &&
+		    all_movable(page + at + insn.length, page + site)) {
 			unsigned int relative = relative_field(page + at, insn.length);
 
 			if (relative ? distances : movable(page + at, insn.length) == insn.length) {
@@ -416,7 +395,37 @@ static bool find_long(const u8 *page, unsigned int at, unsigned int cpuid, bool 
 		}
 		at += insn.length;
 	}
-	return found && at == cpuid;
+	return found && at == site;
+}
+
+/* Where the instructions lie that may be moved: the first proven beginning. */
+static unsigned int first_movable(const u8 *page, unsigned int before, unsigned int site)
+{
+	return first_beginning(page, before, site > SHAPE_PREFIX_MAX ? site - SHAPE_PREFIX_MAX : 0,
+			       site);
+}
+
+bool shape_find(const u8 *page, unsigned int before, unsigned int syscall,
+		const struct pt_regs *regs, struct shape *shape)
+{
+	u32 nr = (u32)regs->orig_ax;
+
+	/* The instruction lies in this page, and a tracer has not changed the number. */
+	if (syscall > PAGE_SIZE - 2 || page[syscall] != 0x0f || page[syscall + 1] != 0x05 ||
+	    regs->orig_ax > INT_MAX)
+		return false;
+	shape->syscall = syscall;
+	shape->cave = 0;
+	shape->relative = 0;
+	if (find_mov(page, syscall, nr, shape) || find_generic(page, syscall, shape) ||
+	    find_argument(page, syscall, regs, shape))
+		return true;
+	if (find_short(page, syscall, regs, nr, shape)) {
+		shape->cave = find_cave(page, syscall + 2, shape->start);
+		if (shape->cave)
+			return true;
+	}
+	return find_long(page, first_movable(page, before, syscall), syscall, false, shape);
 }
 
 bool shape_proven(const u8 *page, unsigned int before, const struct shape *shape)
@@ -428,7 +437,6 @@ bool shape_proven(const u8 *page, unsigned int before, const struct shape *shape
 bool shape_find_cpuid(const u8 *page, unsigned int before, unsigned int cpuid,
 		      struct shape *shape)
 {
-	unsigned int near = cpuid > SHAPE_PREFIX_MAX ? cpuid - SHAPE_PREFIX_MAX : 0;
 	unsigned int from;
 
 	if (cpuid > PAGE_SIZE - 2 || page[cpuid] != 0x0f || page[cpuid + 1] != 0xa2 ||
@@ -437,8 +445,7 @@ bool shape_find_cpuid(const u8 *page, unsigned int before, unsigned int cpuid,
 	shape->syscall = cpuid;
 	shape->cave = 0;
 	shape->relative = 0;
-	from = first_beginning(page, before, near, cpuid);
-	if (find_long(page, from, cpuid, false, shape))
+	if (find_long(page, first_movable(page, before, cpuid), cpuid, false, shape))
 		return true;
 	/* Otherwise the cpuid instruction itself becomes a short jump. */
 	shape->start = cpuid;
@@ -449,6 +456,5 @@ bool shape_find_cpuid(const u8 *page, unsigned int before, unsigned int cpuid,
 		shape->cave = find_cave(page, cpuid + 2, cpuid);
 	if (shape->cave)
 		return true;
-	from = first_beginning(page, before, near, cpuid);
-	return find_long(page, from, cpuid, true, shape);
+	return find_long(page, first_movable(page, before, cpuid), cpuid, true, shape);
 }

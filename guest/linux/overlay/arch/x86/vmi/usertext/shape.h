@@ -37,15 +37,13 @@ static inline void jump_to(u8 *bytes, unsigned long from, unsigned long to)
 
 /*
  * Whether the syscall instruction at this offset of the page can be replaced. @regs are the
- * registers of a system call that it has made.
+ * registers of a system call that it has made. The @before bytes before the page are code, too, so
+ * that the first instructions of a page can be proven; they are at most SHAPE_BEFORE_MAX.
  */
-bool shape_find(const u8 *page, unsigned int syscall, const struct pt_regs *regs,
-		struct shape *shape);
+bool shape_find(const u8 *page, unsigned int before, unsigned int syscall,
+		const struct pt_regs *regs, struct shape *shape);
 
-/*
- * Whether the code alone proves that instructions begin where @shape says. The @before bytes before
- * the page are code, too, so that the first instructions of a page can be proven.
- */
+/* Whether the code alone proves that instructions begin where @shape says. */
 bool shape_proven(const u8 *page, unsigned int before, const struct shape *shape);
 
 /* Whether the cpuid instruction at this offset can be replaced. The result is proven. */

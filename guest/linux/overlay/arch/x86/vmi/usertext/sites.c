@@ -61,7 +61,7 @@ static void site_hot(const struct pt_regs *regs, unsigned int traps)
 		joins &= outcome == SHARED || outcome == IN_PLACE;
 		if (shared && outcome != NO_STUB && outcome != NOT_TEXT &&
 		    (outcome != NO_PROOF || traps < VMI_TRAPS_AGAIN)) {
-			sites_note(outcome);
+			sites_note_at(outcome, ip, regs);
 			return;
 		}
 	}
@@ -79,7 +79,7 @@ static void site_hot(const struct pt_regs *regs, unsigned int traps)
 		}
 	}
 	mmap_write_unlock(mm);
-	sites_note(outcome);
+	sites_note_at(outcome, ip, regs);
 }
 
 /* A system call came from a trap and returns to user mode. */
@@ -90,7 +90,11 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 
 	clear_thread_flag(TIF_SYSCALL_TRAPPED);
 	this_cpu_inc(vmi_syscalls_trapped);
-	if (!mm || !vmi_sites_allowed())
+	/*
+	 * rt_sigreturn has put other registers there. Its site stays as it is: unwinders recognise
+	 * signal frames by the bytes of this system call.
+	 */
+	if (!mm || (long)regs->orig_ax < 0 || !vmi_sites_allowed())
 		return;
 	traps = heat_by_process(mm->context.ctx_id << 48 ^ mm->context.ctx_id >> 16 ^ regs->ip);
 	if (hot(traps))

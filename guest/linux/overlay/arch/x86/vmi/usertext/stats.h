@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counters of replaced sites: /sys/kernel/debug/vmi/sites. */
+/* What /sys/kernel/debug/vmi shows of replaced sites. */
 #ifndef ARCH_X86_VMI_USERTEXT_STATS_H
 #define ARCH_X86_VMI_USERTEXT_STATS_H
 
 #include <linux/atomic.h>
 #include <linux/percpu.h>
+
+struct pt_regs;
 
 /* The result of an attempt to replace a site, or to put it back. */
 enum outcome {
@@ -31,7 +33,12 @@ DECLARE_PER_CPU(unsigned long, vmi_cpuids_trapped);
 extern atomic_long_t vmi_cpuid_runs, vmi_cpuid_runs_cut;
 
 void sites_note(enum outcome outcome);
-/* Creates the file in debugfs. */
+/*
+ * The same for an instruction of the current process that traps often. Remembers its place if it
+ * was refused. The caller does not hold the mmap lock.
+ */
+void sites_note_at(enum outcome outcome, unsigned long ip, const struct pt_regs *regs);
+/* Creates the files in debugfs. */
 void sites_stats_init(void);
 
 #endif

@@ -50,8 +50,7 @@ bool text_is(const struct vm_area_struct *vma)
 	return vma->vm_ops == &text_vm_ops;
 }
 
-/* The file of a mapping. For a mapping of a text: the file that the text was made from. */
-static struct file *file_of(const struct vm_area_struct *vma)
+struct file *text_file_of(const struct vm_area_struct *vma)
 {
 	return text_is(vma) ? vma->vm_file->private_data : vma->vm_file;
 }
@@ -230,7 +229,7 @@ enum outcome text_claim_at(unsigned long ip, const struct pt_regs *regs, bool cp
 		return BUSY;
 	vma = vma_lookup(current->mm, ip);
 	if (vma && text_is_private(vma) && vma->vm_file) {
-		file = get_file(file_of(vma));
+		file = get_file(text_file_of(vma));
 		offset = ip - vma->vm_start + ((loff_t)vma->vm_pgoff << PAGE_SHIFT);
 	}
 	mmap_read_unlock(current->mm);
@@ -250,7 +249,7 @@ static u64 text_place(unsigned long ip)
 	if (!vma)
 		return 0;
 	if (vma->vm_file && text_is_private(vma))
-		place = (u64)file_inode(file_of(vma)) << 16 ^
+		place = (u64)file_inode(text_file_of(vma)) << 16 ^
 			(ip - vma->vm_start + ((u64)vma->vm_pgoff << PAGE_SHIFT));
 	vma_end_read(vma);
 	return place;
@@ -271,7 +270,7 @@ unsigned int text_warm(unsigned long ip, const struct pt_regs *regs, bool cpuid)
 	 */
 	due = cpuid ? traps == 2 : traps >= VMI_TRAPS_HOT && is_power_of_2(traps);
 	if (due)
-		sites_note(text_claim_at(ip, regs, cpuid));
+		sites_note_at(text_claim_at(ip, regs, cpuid), ip, regs);
 	return traps;
 }
 

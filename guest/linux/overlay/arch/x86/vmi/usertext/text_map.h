@@ -12,6 +12,9 @@ struct pt_regs;
 /* Whether a mapping shows a text and not the file itself. */
 bool text_is(const struct vm_area_struct *vma);
 
+/* The file of a mapping. For a mapping of a text: the file that the text was made from. */
+struct file *text_file_of(const struct vm_area_struct *vma);
+
 /* Whether a process may read text in order to write code of its own. The mmap lock is held. */
 bool text_is_read(struct mm_struct *mm);
 

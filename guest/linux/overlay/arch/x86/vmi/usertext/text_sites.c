@@ -114,7 +114,7 @@ static enum outcome find_shared_shape(const u8 *page, unsigned int before, u32 o
 {
 	if (cpuid)
 		return shape_find_cpuid(page, before, offset, shape) ? SHARED : NO_SHAPE;
-	if (!shape_find(page, offset, regs, shape))
+	if (!shape_find(page, before, offset, regs, shape))
 		return NO_SHAPE;
 	/*
 	 * The program that made the system call chose its registers: they prove nothing to others.
