@@ -215,9 +215,11 @@ fn fork_learns_what_is_written_again() {
         &folder.path().join("forks"),
     );
     let volume = format!("{}:/x:ro", folder.path().display());
-    // Faults of the parent and of its children, and pages that a child begins with.
+    // Faults of the parent and of its children, and pages that a child begins with. No fault copies
+    // more than its page.
     let run = |append: &str, steps: &[&str]| -> [u64; 3] {
-        let mut command = vm::command(["--volume", &volume, "--append", append]);
+        let append = format!("vmi.copy_ahead=0 {append}");
+        let mut command = vm::command(["--volume", &volume, "--append", &append]);
         let run = program::finish(command.args(["--", "/x/forks"]).args(steps));
         let mut counts = run
             .stdout
@@ -301,8 +303,9 @@ fn without_costs_nothing_is_guessed() {
     assert!(has(&asked, "fork_copies:N"), "{asked:?}");
 }
 
-/// Writes to a private mapping of a file copy ahead where they are in a row. Others take no more
-/// memory than twice what they write, and what a file loses is gone from the mapping.
+/// Writes to a private mapping of a file, or to what fork has shared, copy ahead where they are in
+/// a row. Others take no more memory than twice what they write, and what a file loses is gone from
+/// the mapping.
 #[test]
 fn rows_of_writes_are_copied_ahead_within_a_bound() {
     const PAGES: u64 = 512;
@@ -324,11 +327,19 @@ fn rows_of_writes_are_copied_ahead_within_a_bound() {
         ("", "open", PAGES..=2 * PAGES, PAGES..=PAGES),
         ("", "shared", PAGES..=3 * PAGES, PAGES..=PAGES),
     ] {
-        // In memory, and in the shared folder.
-        for file in ["/tmp/file", "/x/file"] {
+        // In memory, in the shared folder, and what a child shares with its parent. The latter has
+        // no file.
+        for file in ["/tmp/file", "/x/file", "-f"] {
+            if file == "-f" && ["seen", "cut", "open", "shared"].contains(&pattern) {
+                continue;
+            }
             let pages = PAGES.to_string();
             let mut command = vm::command(["--volume", &volume, "--append", append]);
-            command.args(["--", "/x/rows", file, &pages, pattern]);
+            command.args(["--", "/x/rows"]);
+            if file == "-f" {
+                command.arg("-f");
+            }
+            command.args([file, &pages, pattern]);
             let run = program::finish(&mut command);
             assert_eq!(run.code, 0, "{append} {pattern} {file}: {run:?}");
             let said: Vec<u64> = run

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * rows FILE PAGES PATTERN: writes to pages of a private mapping of a new file, and prints the page
- * faults that took and the mapping's pages of the process's own.
+ * faults that took and the mapping's pages of the process's own. With -f before them, the mapping
+ * is anonymous memory that a parent has filled, and its child writes; the file is ignored.
  *
  * row: one after the other; seen: the same, and all were read before; half: each second one;
  * pairs: two of each 32; cut: the first half in a row, then the file loses all, and what is beyond
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096L
@@ -32,6 +34,11 @@ static void check(int good, const char *what)
 	exit(1);
 }
 
+static uint64_t initial(long page, long word)
+{
+	return (uint64_t)page << 32 | (uint64_t)word;
+}
+
 /* A new file, open for reading and writing. */
 static int new_file(const char *path, long pages)
 {
@@ -41,7 +48,7 @@ static int new_file(const char *path, long pages)
 	check(file >= 0, path);
 	for (long page = 0; page < pages; page++) {
 		for (long i = 0; i < WORDS; i++)
-			words[i] = (uint64_t)page << 32 | (uint64_t)i;
+			words[i] = initial(page, i);
 		check(write(file, words, PAGE) == PAGE, "write");
 	}
 	return file;
@@ -55,8 +62,8 @@ static long faults(void)
 	return usage.ru_minflt + usage.ru_majflt;
 }
 
-/* The mapping's anonymous pages. */
-static long own_pages(const void *start)
+/* The mapping's pages that smaps counts in a line. */
+static long own_pages(const void *start, const char *line_format)
 {
 	FILE *maps = fopen("/proc/self/smaps", "r");
 	char line[512], begin[32];
@@ -68,7 +75,7 @@ static long own_pages(const void *start)
 	while (kib < 0 && fgets(line, sizeof(line), maps)) {
 		found |= !strncmp(line, begin, strlen(begin));
 		if (found)
-			sscanf(line, "Anonymous: %ld", &kib);
+			sscanf(line, line_format, &kib);
 	}
 	fclose(maps);
 	return kib / (PAGE / 1024);
@@ -76,6 +83,8 @@ static long own_pages(const void *start)
 
 static int is_written(const char *pattern, long page, long pages)
 {
+	if (!strcmp(pattern, "none"))
+		return 0;
 	if (!strcmp(pattern, "half"))
 		return page % 2 == 0;
 	if (!strcmp(pattern, "pairs"))
@@ -117,6 +126,49 @@ static void change(int writer, volatile uint64_t *shared, long page, uint64_t wo
 		check(pwrite(writer, &word, 8, at * 8) == 8, "pwrite");
 }
 
+/* Each page must have its first words, but for what was written. */
+static void check_words(volatile uint64_t *map, long pages, const char *pattern)
+{
+	for (long page = 0; page < pages; page++)
+		for (long i = 0; i < WORDS; i++) {
+			int written = i == page % WORDS && is_written(pattern, page, pages);
+			uint64_t want = initial(page, i) + (written ? 5 : 0);
+
+			if (map[page * WORDS + i] == want)
+				continue;
+			printf("page %ld, word %ld: %lx\n", page, i, (long)map[page * WORDS + i]);
+			exit(1);
+		}
+}
+
+/* A child writes to what its parent has filled, and changes nothing of its parent's. */
+static int write_forked(long pages, const char *pattern)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	volatile uint64_t *map = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+	int status;
+	long took;
+
+	check(map != MAP_FAILED, "mmap");
+	for (long page = 0; page < pages; page++)
+		for (long i = 0; i < WORDS; i++)
+			map[page * WORDS + i] = initial(page, i);
+	if (!fork()) {
+		took = faults();
+		for (long page = 0; page < pages; page++)
+			if (is_written(pattern, page, pages))
+				map[page * WORDS + page % WORDS] += 5;
+		took = faults() - took;
+		check_words(map, pages, pattern);
+		printf("%ld %ld\n", took, own_pages((void *)map, "Private_Dirty: %ld"));
+		fflush(stdout);
+		_exit(0);
+	}
+	check(wait(&status) > 0, "wait");
+	check_words(map, pages, "none");
+	return status != 0;
+}
+
 int main(int count, char **words)
 {
 	long pages = count == 4 ? atol(words[2]) : 0, took, own;
@@ -126,6 +178,8 @@ int main(int count, char **words)
 	int file, writer;
 	bool changes;
 
+	if (count == 5 && !strcmp(words[1], "-f"))
+		return write_forked(atol(words[3]), words[4]);
 	if (pages <= 0)
 		return 2;
 	changes = !strcmp(pattern, "open") || !strcmp(pattern, "shared");
@@ -153,17 +207,8 @@ int main(int count, char **words)
 			*word += changes ? 4 : 5;
 	}
 	took = faults() - took;
-	own = own_pages((void *)map);
-	for (long page = 0; page < pages; page++)
-		for (long i = 0; i < WORDS; i++) {
-			int written = i == page % WORDS && is_written(pattern, page, pages);
-			uint64_t want = ((uint64_t)page << 32 | (uint64_t)i) + (written ? 5 : 0);
-
-			if (map[page * WORDS + i] == want)
-				continue;
-			printf("page %ld, word %ld: %lx\n", page, i, (long)map[page * WORDS + i]);
-			return 1;
-		}
+	own = own_pages((void *)map, "Anonymous: %ld");
+	check_words(map, pages, pattern);
 	if (!strcmp(pattern, "cut")) {
 		check(!truncate(words[1], 0), "truncate");
 		check_gone(map, pages);

@@ -59,7 +59,10 @@ static inline bool fork_copies(struct vm_area_struct *dst, struct vm_area_struct
 /* A write fault in private memory whose page may be shared since a fork. */
 static inline void fork_shared_write(struct mm_struct *mm, unsigned long addr)
 {
-	if (cpu_feature_enabled(X86_FEATURE_VMI) && vmi_fork_eager)
+	if (!cpu_feature_enabled(X86_FEATURE_VMI))
+		return;
+	WRITE_ONCE(mm->context.vmi.row.shared, addr & PAGE_MASK);
+	if (vmi_fork_eager)
 		vmi_fork_shared_write(mm, addr);
 }
 
@@ -110,8 +113,8 @@ static inline void fault_around_done(struct vm_fault *vmf, unsigned long start,
 
 /*
  * A fault has ended with this result. After a program's own write to a private mapping of a file,
- * the next pages may be copied, too. The caller has not dropped the lock with which the fault
- * began, unless the result says so.
+ * or to a page that fork had shared, the next pages may be copied, too. The caller has not dropped
+ * the lock with which the fault began, unless the result says so.
  */
 static inline void write_fault_done(struct vm_area_struct *vma, unsigned long addr,
 				    unsigned int flags, vm_fault_t result)
@@ -120,7 +123,9 @@ static inline void write_fault_done(struct vm_area_struct *vma, unsigned long ad
 	const vm_flags_t kinds = VM_WRITE | VM_SHARED | VM_HUGETLB | VM_PFNMAP | VM_MIXEDMAP;
 
 	if (cpu_feature_enabled(X86_FEATURE_VMI) && vmi_copy_ahead && (flags & own) == own &&
-	    !(result & (VM_FAULT_ERROR | VM_FAULT_RETRY | VM_FAULT_COMPLETED)) && vma->vm_file &&
+	    !(result & (VM_FAULT_ERROR | VM_FAULT_RETRY | VM_FAULT_COMPLETED)) &&
+	    (vma->vm_file ||
+	     READ_ONCE(vma->vm_mm->context.vmi.row.shared) == (addr & PAGE_MASK)) &&
 	    (vma->vm_flags & kinds) == VM_WRITE && !vma_is_dax(vma))
 		vmi_write_fault(vma, addr);
 }

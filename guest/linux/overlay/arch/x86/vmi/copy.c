@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Copies ahead of a program that writes to one page of a private mapping of a file after the other:
- * a dynamic linker that relocates a table, a run-time environment that does so to a heap which it
- * has mapped. Each first write copies a page, and its fault costs as much as ten copies. So once
- * two pages in a row were written, a fault copies the next ones, too: as many as the row has, and
- * no more than VMI_COPY_AHEAD_PAGES. A row that ends has wasted as many copies as it has pages, at
- * most.
+ * Copies ahead of a program that writes to one page of a private mapping after the other: a dynamic
+ * linker that relocates a table, a run-time environment that does so to a heap which it has mapped,
+ * a process that goes on with data which it shares with its parent or its child. Each first write
+ * copies a page, and its fault costs as much as ten copies. So once two pages in a row were
+ * written, a fault copies the next ones, too: as many as the row has, and no more than
+ * VMI_COPY_AHEAD_PAGES. A row that ends has wasted as many copies as it has pages, at most.
  *
  * A page of a private mapping shows what others write to the file, up to the first write to it by
  * the program. A copy ahead would end that early, so a file that somebody may write to now is left
@@ -32,12 +32,12 @@
 
 bool vmi_copy_ahead __read_mostly;
 module_param_named(copy_ahead, vmi_copy_ahead, bool, 0644);
-MODULE_PARM_DESC(copy_ahead, "copy the next pages of a file that a program writes page by page");
+MODULE_PARM_DESC(copy_ahead, "copy the next pages of what a program writes page by page");
 
 /* A page to copy. */
 struct ahead_page {
 	pte_t pte;		/* its entry, when it was looked at */
-	struct page *from;	/* the file's page; a reference */
+	struct page *from;	/* the page that was shown or is cached; a reference */
 	bool locked;		/* without an entry: the lock keeps the page in the file */
 	struct folio *to;
 };
@@ -61,7 +61,16 @@ static unsigned long ahead_addr(const struct ahead *a, unsigned int i)
 	return a->start + i * PAGE_SIZE;
 }
 
-/* The page of the file itself that an entry shows, and that a write would copy, or NULL. */
+/* Whether a write would copy this anonymous page. Others are the process's own. */
+static bool is_shared(struct page *page)
+{
+	struct folio *folio = page_folio(page);
+
+	return !PageAnonExclusive(page) && !folio_test_ksm(folio) &&
+	       (folio_test_large(folio) || folio_mapcount(folio) > 1);
+}
+
+/* The page that an entry shows, and that a write would copy, or NULL. */
 static struct page *shown_page(struct vm_area_struct *vma, unsigned long addr, pte_t pte)
 {
 	struct page *page;
@@ -69,7 +78,7 @@ static struct page *shown_page(struct vm_area_struct *vma, unsigned long addr, p
 	if (!pte_present(pte) || pte_write(pte) || pte_uffd_wp(pte))
 		return NULL;
 	page = vm_normal_page(vma, addr, pte);
-	return page && !PageAnon(page) ? page : NULL;
+	return page && (!PageAnon(page) || is_shared(page)) ? page : NULL;
 }
 
 /* Notes the entries, and the pages that they show. Ends at one that is of another kind. */
@@ -85,7 +94,7 @@ static bool look_at_entries(struct ahead *a)
 		struct ahead_page *p = &a->page[i];
 
 		p->pte = ptep_get(pte + i);
-		if (pte_none(p->pte))
+		if (pte_none(p->pte) && a->vma->vm_file)
 			continue;
 		p->from = shown_page(a->vma, ahead_addr(a, i), p->pte);
 		if (!p->from)
@@ -165,7 +174,7 @@ static void copy_pages(struct ahead *a)
 	a->count = i;
 }
 
-/* One copy takes the place of the file's page. The page-table lock is held. */
+/* One copy takes the place of a page. The page-table lock is held. */
 static void put_copy(struct ahead *a, unsigned int i, pte_t *pte)
 {
 	struct vm_area_struct *vma = a->vma;
@@ -180,7 +189,7 @@ static void put_copy(struct ahead *a, unsigned int i, pte_t *pte)
 	p->to = NULL;
 	/* Only after the flush and the new entry may the old page look unused. */
 	if (!p->locked) {
-		dec_mm_counter(vma->vm_mm, mm_counter_file(page_folio(p->from)));
+		dec_mm_counter(vma->vm_mm, mm_counter(page_folio(p->from)));
 		folio_remove_rmap_pte(page_folio(p->from), p->from, vma);
 	}
 }
@@ -276,7 +285,8 @@ void vmi_write_fault(struct vm_area_struct *vma, unsigned long addr)
 	ahead = min(2 * ahead, VMI_COPY_AHEAD_PAGES);
 	end = min3(next + ahead * PAGE_SIZE, vma->vm_end, ALIGN(next, PMD_SIZE));
 	/* The first copy has made the mapping ready for anonymous pages. */
-	if (end > next && vma->anon_vma && !userfaultfd_armed(vma) && !may_be_written(vma->vm_file))
+	if (end > next && vma->anon_vma && !userfaultfd_armed(vma) &&
+	    !(vma->vm_file && may_be_written(vma->vm_file)))
 		next += copy_from(vma, next, (end - next) >> PAGE_SHIFT) * PAGE_SIZE;
 	WRITE_ONCE(row->ahead, ahead);
 	WRITE_ONCE(row->next, next);

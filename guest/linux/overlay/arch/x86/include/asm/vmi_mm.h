@@ -57,8 +57,9 @@ struct vmi_hot_pages {
 	unsigned int told;
 };
 
-/* Pages of a file that a process has written one after the other. See arch/x86/vmi/copy.c. */
+/* Pages that a process has written one after the other. See arch/x86/vmi/copy.c. */
 struct vmi_row {
+	unsigned long shared;	/* address of the last written page that fork may have shared */
 	unsigned long next;	/* address of the first page that is not copied yet */
 	unsigned int ahead;	/* pages that the last fault wanted to copy; 0: no row */
 };
