@@ -209,13 +209,18 @@ impl RomLayer {
 
 /// What runs as process 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+// The aliases are the words of machines that an older build has made.
+#[serde(rename_all = "kebab-case")]
 pub enum Init {
     /// With a command the agent; without one the root's systemd, if it has one
     #[default]
+    #[serde(alias = "Auto")]
     Auto,
     /// Paravane's agent: the machine only runs the command
+    #[serde(alias = "Agent")]
     Agent,
     /// The root's systemd: the command runs when the system has started
+    #[serde(alias = "Systemd")]
     Systemd,
 }
 

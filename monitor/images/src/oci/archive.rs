@@ -48,10 +48,11 @@ impl Source {
         if path.is_dir() {
             return Ok(Source::Folder(path.to_path_buf()));
         }
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
+        // Before it is opened: the open of a pipe waits for the other end.
+        if !std::fs::metadata(path)?.is_file() {
             bail!("neither a file nor a folder");
         }
+        let file = File::open(path)?;
         let mut files = HashMap::new();
         let (mut entries, mut names) = (0, 0);
         members::each_in_file(BufReader::new(file), |entry| {

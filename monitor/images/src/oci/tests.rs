@@ -178,6 +178,17 @@ fn a_layout_is_unpacked_once() {
     assert_eq!(private & 0o077, 0);
 }
 
+/// Nothing waits for the other end of a pipe.
+#[test]
+fn a_pipe_is_no_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let error = Source::open(&pipe).unwrap_err().to_string();
+    assert_eq!(error, "neither a file nor a folder");
+}
+
 #[test]
 fn an_archive_of_one() {
     let maker = good();

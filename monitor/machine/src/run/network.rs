@@ -289,6 +289,16 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     if !publish.is_empty() && (wire || net == Net::None) {
         bail!("--publish needs --net user, stack, passt, venet or venet-passt");
     }
+    for (i, port) in publish.iter().enumerate() {
+        let same = |other: &Publish| (other.host, other.protocol) == (port.host, port.protocol);
+        if port.host.port() != 0 && publish[..i].iter().any(same) {
+            bail!(
+                "--publish: port {}/{} of the host is given twice",
+                port.host,
+                port.protocol
+            );
+        }
+    }
     Ok(net)
 }
 
@@ -354,6 +364,22 @@ mod tests {
             ("venet,passt", &[]),
         ] {
             assert!(net(bad, ports).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_of_the_host_is_published_once() {
+        let ports = |words: [&str; 2]| words.map(|word| word.parse::<Publish>().unwrap());
+        let error = net("user", &ports(["8080:80", "8080:81"])).unwrap_err();
+        let expected = "--publish: port 127.0.0.1:8080/tcp of the host is given twice";
+        assert_eq!(error.to_string(), expected);
+        // Any free port, another protocol, another address.
+        for words in [
+            ["0:80", "0:81"],
+            ["8080:80", "8080:80/udp"],
+            ["8080:80", "127.0.0.2:8080:80"],
+        ] {
+            assert!(net("user", &ports(words)).is_ok(), "{words:?}");
         }
     }
 
