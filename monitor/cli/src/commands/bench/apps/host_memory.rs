@@ -2,8 +2,8 @@
 //! Free memory of a host that is a virtual machine itself.
 //!
 //! Such a host may return free memory to its own host after some seconds (free page reporting), and
-//! waits for it when it is used again: a second for half a GiB, seen on one. A new machine would be
-//! measured with that wait, and the host's side, whose files have their memory, without.
+//! waits for it when it is used again: a second for half a GiB, seen on one. A machine would be
+//! measured with that wait, and the host's side, which uses memory that was just freed, without.
 
 use anyhow::Context;
 use memmap2::{Advice, MmapMut};

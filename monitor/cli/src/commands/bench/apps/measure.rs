@@ -322,9 +322,7 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Vec<f64>> {
         self.script(session, port, &row.before)?;
         self.settle(session, side)?;
-        if self.group.app.fresh {
-            host_memory::prefault(u64::from(self.group.app.memory) << 20)?;
-        }
+        host_memory::prefault(u64::from(self.group.app.memory) << 20)?;
         let answer = session.run(&format!("{}{}", self.variables(port), row.run))?;
         let figures = match row.unit {
             Some(_) => numbers(&answer.line),
