@@ -243,6 +243,22 @@ static void restart(void)
 	}
 }
 
+/* A call that is always interrupted is replaced, too. */
+static void always_interrupted(void)
+{
+	struct itimerval soon = { .it_value = { .tv_usec = 2000 } };
+	int i;
+
+	signals = 0;
+	handle(SIGALRM, 0);
+	for (i = 0; i < 30; i++) {
+		setitimer(ITIMER_REAL, &soon, NULL);
+		CHECK(site_pause(0, 0, 0, 0, 0, 0) == -EINTR);
+	}
+	CHECK(signals == 30);
+	CHECK(is_jump(site_pause));
+}
+
 static void handlers(void)
 {
 	int i;
@@ -409,6 +425,7 @@ const struct test basic_tests[] = {
 	{ "registers", registers },
 	{ "jump_inside", jump_inside },
 	{ "restart", restart },
+	{ "always_interrupted", always_interrupted },
 	{ "handlers", handlers },
 	{ "fork_inherits", fork_inherits },
 	{ "vfork_exec", vfork_exec },

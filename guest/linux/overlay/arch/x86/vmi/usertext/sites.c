@@ -88,7 +88,9 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 	struct mm_struct *mm = current->mm;
 	unsigned int traps;
 
-	clear_thread_flag(TIF_SYSCALL_TRAPPED);
+	/* A signal's delivery has looked at it already. */
+	if (!test_and_clear_thread_flag(TIF_SYSCALL_TRAPPED))
+		return;
 	this_cpu_inc(vmi_syscalls_trapped);
 	/*
 	 * rt_sigreturn has put other registers there. Its site stays as it is: unwinders recognise
