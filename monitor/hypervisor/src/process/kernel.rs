@@ -176,8 +176,17 @@ fn load_segments(
             if segments.len() == MAX_SEGMENTS {
                 return Err(LoadError::Damaged(format!("over {MAX_SEGMENTS} segments")));
             }
-            segments.push(load_segment(entry, index, file, limit)?);
+            segments.push(load_segment(entry, index, file)?);
         }
+    }
+    let end = segments.iter().map(|s| s.gpa + s.size).max().unwrap_or(0);
+    if end > limit {
+        return Err(LoadError::Room(format!(
+            "it ends at {} MiB of the machine's memory, of which a kernel may use {} MiB: give the \
+             machine more memory",
+            end.div_ceil(1 << 20),
+            limit >> 20
+        )));
     }
     // If two segments overlapped, the content would depend on their order.
     for key in [
@@ -196,12 +205,7 @@ fn load_segments(
     Ok(segments)
 }
 
-fn load_segment(
-    entry: &ProgramEntry,
-    index: usize,
-    file: &[u8],
-    limit: u64,
-) -> Result<Segment, LoadError> {
+fn load_segment(entry: &ProgramEntry, index: usize, file: &[u8]) -> Result<Segment, LoadError> {
     let (vaddr, gpa, memory) = (entry.p_vaddr(LE), entry.p_paddr(LE), entry.p_memsz(LE));
     let damaged = |what: &str| LoadError::Damaged(format!("segment {index} {what}"));
     let bytes = entry
@@ -213,17 +217,8 @@ fn load_segment(
     vaddr
         .checked_add(memory)
         .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
-    let end = gpa
-        .checked_add(memory)
+    gpa.checked_add(memory)
         .ok_or_else(|| damaged("reaches beyond the end of all addresses"))?;
-    if end > limit {
-        return Err(LoadError::Room(format!(
-            "segment {index} ends at {} MiB of the machine's memory, of which a kernel may use \
-             {} MiB: give the machine more memory",
-            end.div_ceil(1 << 20),
-            limit >> 20
-        )));
-    }
     let kind = match vaddr {
         _ if vaddr == gpa => Kind::Boot,
         UPPER_HALF.. => Kind::Image,

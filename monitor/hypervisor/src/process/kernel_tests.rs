@@ -242,6 +242,10 @@ fn segments_must_fit() {
         with(1, 5, LIMIT).contains("give the machine more memory"),
         "too large for memory"
     );
+    // The last segment counts, so that one more try is enough.
+    let last = with(2, 3, LIMIT + (8 << 20));
+    let end = (LIMIT >> 20) + 9;
+    assert!(last.contains(&format!("it ends at {end} MiB")), "{last}");
     assert!(with(1, 5, 16).contains("more bytes in the file"));
     assert!(with(1, 5, u64::MAX).contains("beyond the end of all addresses"));
     assert!(with(1, 1, u64::MAX - 3).contains("not all inside the file"));
