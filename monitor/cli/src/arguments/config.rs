@@ -67,9 +67,12 @@ struct File(String);
 impl File {
     /// Reads a file. An error message continues after the file's name.
     fn read(path: &Path) -> Result<Self, String> {
-        std::fs::read_to_string(path)
-            .map(File)
-            .map_err(|error| format!(": {error}"))
+        let bytes = std::fs::read(path).map_err(|error| format!(": {error}"))?;
+        String::from_utf8(bytes).map(File).map_err(|error| {
+            let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = text.iter().filter(|&&byte| byte == b'\n').count() + 1;
+            format!(", line {line}: not in UTF-8")
+        })
     }
 
     /// The line number of an offset in the file.

@@ -66,6 +66,14 @@ fn keys_are_options() {
 }
 
 #[test]
+fn a_file_in_another_encoding_has_a_line() {
+    let mut named = tempfile::NamedTempFile::new().unwrap();
+    named.write_all(b"cpus = 2\nname = \"\xff\"\n").unwrap();
+    let error = File::read(named.path()).err().unwrap();
+    assert_eq!(error, ", line 2: not in UTF-8");
+}
+
+#[test]
 fn the_command_line_comes_first() {
     let run = run(FILE, &["--memory", "1G", "-e", "C=d", "--", "true"]);
     assert_eq!((run.machine.cpus, run.machine.memory), (2, 1024));
