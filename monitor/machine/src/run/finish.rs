@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The time that a crash report may take: it stops the vCPUs, and reads the kernel's file.
 const REPORT: Duration = Duration::from_secs(1);
 /// Exit code for `--timeout`, as timeout(1) has it.
-const TIMED_OUT: u8 = 124;
+pub(super) const TIMED_OUT: u8 = 124;
 const TIMEOUT_PASSED: &str =
     "paravane: the time of --timeout is over; the virtual machine was ended\n";
 /// The machine's exit status after a kernel panic.

@@ -15,6 +15,7 @@
 //! Signals to the restarter are relayed as [`Relay`] says. A monitor ends with its restarter.
 
 use super::background::Background;
+use super::finish::TIMED_OUT;
 use super::relay::Relay;
 use crate::control::{Request, Server};
 use crate::output_log;
@@ -37,8 +38,6 @@ use std::time::{Duration, Instant};
 const THREADS_END: Duration = Duration::from_secs(5);
 /// Time between two looks at them.
 const LOOK: Duration = Duration::from_millis(5);
-/// Exit code for `--timeout`.
-const TIMED_OUT: u8 = 124;
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
@@ -260,6 +259,7 @@ impl Restarter<'_> {
             }
             let now = Instant::now();
             if self.timeout.is_some_and(|timeout| now >= timeout) {
+                say("paravane: the time of --timeout is over; the machine is not started again\n");
                 return Ok(Some(Outcome::Guest(TIMED_OUT)));
             }
             // Requests are left to the next monitor if it is about to come.
