@@ -64,25 +64,24 @@ struct Words {
 /// The text of a file.
 struct File(String);
 
+/// The line number of an offset in these bytes.
+fn line(bytes: &[u8], at: usize) -> usize {
+    bytes.iter().take(at).filter(|&&byte| byte == b'\n').count() + 1
+}
+
 impl File {
     /// Reads a file. An error message continues after the file's name.
     fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|error| format!(": {error}"))?;
         String::from_utf8(bytes).map(File).map_err(|error| {
-            let text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = text.iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let line = line(error.as_bytes(), error.utf8_error().valid_up_to());
             format!(", line {line}: not in UTF-8")
         })
     }
 
     /// The line number of an offset in the file.
     fn line(&self, at: usize) -> usize {
-        self.0
-            .bytes()
-            .take(at)
-            .filter(|&byte| byte == b'\n')
-            .count()
-            + 1
+        line(self.0.as_bytes(), at)
     }
 
     /// The file's options for a command, except those that the command line sets itself.
