@@ -102,14 +102,13 @@ pub fn mount_memory(place: &str) -> io::Result<()> {
         return Ok(());
     };
     make_directory(Path::new(place))?;
-    let quiet = MountFlags::NOSUID
-        | if place == "/dev" {
-            MountFlags::empty()
-        } else {
-            MountFlags::NODEV
-        };
+    let flags = match place {
+        // Where device files are opened.
+        "/dev" | "/dev/pts" => MountFlags::NOSUID,
+        _ => MountFlags::NOSUID | MountFlags::NODEV,
+    };
     let options = CString::new(options)?;
-    match mount(kind, place, kind, quiet, &*options) {
+    match mount(kind, place, kind, flags, &*options) {
         Ok(()) => Ok(()),
         // The kernel lacks this file system, or has mounted it itself.
         Err(rustix::io::Errno::NODEV | rustix::io::Errno::BUSY) => Ok(()),

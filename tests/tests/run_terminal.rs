@@ -24,6 +24,16 @@ fn a_shell() {
     assert_eq!(screen.end(), 3);
 }
 
+/// As programs do that know their terminal by its name: gpg-agent, wall, screen.
+#[test]
+fn a_terminal_is_opened_by_its_name() {
+    let script = "echo by-name > $(tty) && echo $((6 * 7)) < $(tty)";
+    let mut screen = start(&["--tty", "--", "sh", "-c", script]);
+    screen.until("by-name");
+    screen.until("42");
+    assert_eq!(screen.end(), 0);
+}
+
 #[test]
 fn left_with_its_key() {
     let mut screen = start(&["--tty", "--", "sh", "-c", "echo ready; cat"]);
