@@ -87,6 +87,25 @@ static void unmap_part(void)
 		CHECK(m[i * PAGE] == 0);
 }
 
+/* A range that goes on to the end of a processor's user space, as criu unmaps it. */
+static void unmap_to_the_end(void)
+{
+	const unsigned long end = (1UL << 47) - PAGE;
+	unsigned long last = 0, from, to;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+
+	CHECK(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && to <= end)
+			last = to;
+	fclose(maps);
+	if (last >= end - PAGE)
+		skip("the stack is at the end");
+	CHECK(munmap((void *)last, end - last) == 0);
+	CHECK(munmap((void *)last, end) == -1 && errno == EINVAL);
+}
+
 static void remap(void)
 {
 	size_t size = 32 * PAGE;
@@ -322,6 +341,7 @@ const struct test memory_tests[] = {
 	{ "memory.fresh_is_zero", fresh_is_zero, false },
 	{ "memory.mprotect", protect, false },
 	{ "memory.munmap_part", unmap_part, false },
+	{ "memory.munmap_to_the_end", unmap_to_the_end, false },
 	{ "memory.mremap", remap, false },
 	{ "memory.madvise", give_back, false },
 	{ "memory.collapse", collapse, false },
