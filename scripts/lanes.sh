@@ -92,10 +92,11 @@ run_unit() {
 	rm -f "$output"
 }
 
-# tell_slowest LOG COUNT: prints the units that took longest.
+# tell_slowest LOG COUNT: prints the units that took longest, and the sums of all.
 tell_slowest() {
 	say "the slowest units: seconds, seconds of processor time"
 	sort -rn "$1.times" | head -n "$2" | sed 's/^/  /'
+	awk '{ s += $1; p += $2 } END { printf "  %d %d all units\n", s, p }' "$1.times"
 }
 
 # run_lanes LOG UNITS ARGUMENT...: runs all units of the file UNITS. Fails if one has failed. A unit

@@ -140,6 +140,55 @@ fn created_and_started_twice() {
     }
 }
 
+/// Commands take several machines, and one that fails does not keep them from the others.
+#[test]
+fn several_at_once() {
+    let user = User::new();
+    user.detach(&["--name", "a"], SERVE);
+    user.detach(&["--name", "b"], "echo started; exec sleep 1000");
+    let one_missing = |command: &str, printed: &str| {
+        let run = user.run(&[command, "a", "none", "b"]);
+        assert_eq!((run.code, run.stdout.as_str()), (2, printed), "{run:?}");
+        assert_eq!(run.stderr.matches("no machine none").count(), 1, "{run:?}");
+    };
+    let mut wait = user.command(&["wait", "a", "b"]);
+    let waiting = wait.stdout(Stdio::piped()).spawn().unwrap();
+    one_missing("stop", "a\nb\n");
+    let waited = program::finish_child(waiting);
+    assert_eq!((waited.code, waited.stdout.as_str()), (0, "4\n143\n"));
+    // Each error has its line.
+    let run = user.run(&["stop", "a", "b"]);
+    assert_eq!((run.code, run.stderr.lines().count()), (2, 2), "{run:?}");
+
+    one_missing("start", "a\nb\n");
+    let before = user.monitor("a");
+    user.ok(&["kill", "b"]);
+    // Starts again what runs, and starts what does not.
+    one_missing("restart", "a\nb\n");
+    assert_ne!(user.monitor("a"), before);
+    assert_eq!(user.state("b"), "running");
+    one_missing("kill", "a\nb\n");
+    assert_eq!(user.ok(&["wait", "b", "a"]), "137\n137\n");
+    one_missing("rm", "a\nb\n");
+    user.refused(&["wait", "a"], "no machine a");
+    user.ok(&["create", "--name", "new"]);
+    user.refused(&["wait", "new"], "machine new was not started yet");
+}
+
+#[test]
+fn the_last_lines_of_a_log() {
+    let user = User::new();
+    user.detach(&["--name", "log"], "seq 5; printf end");
+    user.wait_for("log", "exited");
+    assert_eq!(user.ok(&["logs", "log"]), "1\n2\n3\n4\n5\nend");
+    assert_eq!(user.ok(&["logs", "-n", "3", "log"]), "4\n5\nend");
+    assert_eq!(user.ok(&["logs", "--tail", "0", "log"]), "");
+    assert_eq!(
+        user.ok(&["logs", "--tail", "99", "--follow", "log"]),
+        "1\n2\n3\n4\n5\nend"
+    );
+}
+
 #[test]
 fn ended_the_hard_way() {
     let user = User::new();

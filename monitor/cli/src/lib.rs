@@ -56,9 +56,12 @@ fn report(result: anyhow::Result<Outcome>) -> u8 {
     if reader_left {
         return Outcome::Interrupted(SIGPIPE).code();
     }
-    stderr::say(&format!(
-        "paravane: {}\n",
-        text::one_line(&format!("{error:#}"))
-    ));
+    complain(&error);
     EXIT_BAD_INPUT
+}
+
+/// Prints an error as one line.
+fn complain(error: &anyhow::Error) {
+    let line = text::one_line(&format!("{error:#}"));
+    stderr::say(&format!("paravane: {line}\n"));
 }

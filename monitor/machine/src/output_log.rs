@@ -45,6 +45,15 @@ impl Log {
         Ok(())
     }
 
+    /// Prints the last lines of what was printed so far. A line without an end counts.
+    pub fn print_last(&mut self, lines: usize) -> anyhow::Result<()> {
+        let mut all = Vec::new();
+        self.read_to_end(&mut all)?;
+        let mut out = io::stdout().lock();
+        out.write_all(last_lines(&all, lines))?;
+        Ok(out.flush()?)
+    }
+
     /// Prints what was added since the last call. Waits for the reader of standard output.
     pub fn print(&mut self) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
@@ -78,6 +87,16 @@ impl Read for Log {
             self.now = next;
         }
     }
+}
+
+/// The last lines of a text, whose last line may have no end.
+fn last_lines(text: &[u8], lines: usize) -> &[u8] {
+    let lines = text
+        .split_inclusive(|&byte| byte == b'\n')
+        .rev()
+        .take(lines);
+    let length: usize = lines.map(<[u8]>::len).sum();
+    text.get(text.len() - length..).unwrap_or_default()
 }
 
 fn open(path: &Path) -> anyhow::Result<Option<File>> {
@@ -146,4 +165,25 @@ fn start_new(path: &Path) -> io::Result<()> {
     }
     rustix::stdio::dup2_stdout(&new)?;
     Ok(rustix::stdio::dup2_stderr(&new)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_lines;
+
+    #[test]
+    fn lines_are_counted_from_the_end() {
+        let cases: [(&[u8], usize, &[u8]); 7] = [
+            (b"", 2, b""),
+            (b"a\nb\n", 0, b""),
+            (b"a\nb\n", 1, b"b\n"),
+            (b"a\nb\nc", 2, b"b\nc"),
+            (b"a\nb", 5, b"a\nb"),
+            (b"\n\n", 1, b"\n"),
+            (b"a", usize::MAX, b"a"),
+        ];
+        for (text, lines, expected) in cases {
+            assert_eq!(last_lines(text, lines), expected, "{text:?} {lines}");
+        }
+    }
 }

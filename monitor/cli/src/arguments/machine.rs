@@ -286,6 +286,13 @@ pub struct Named {
 }
 
 #[derive(Debug, Args)]
+pub struct Names {
+    /// The machines' names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct Attach {
     /// The machine's name
     pub name: String,
@@ -369,6 +376,10 @@ pub struct Logs {
     /// Follow the output until the machine ends
     #[arg(long, short)]
     pub follow: bool,
+
+    /// Begin with the last N lines of what there is
+    #[arg(long, short = 'n', value_name = "N")]
+    pub tail: Option<usize>,
 }
 
 #[derive(Debug, Args)]

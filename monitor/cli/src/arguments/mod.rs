@@ -20,8 +20,8 @@ pub use bench_block::BenchBlock;
 pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
-    Attach, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Ps, Rm, Run,
-    Stat, Stats, Stop,
+    Attach, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Names, Ps,
+    Rm, Run, Stat, Stats, Stop,
 };
 pub use profile::Profile;
 pub use tools::{
@@ -60,8 +60,8 @@ pub enum Command {
     Run(Run),
     /// Create a named machine for `start`
     Create(Create),
-    /// Start a machine in the background
-    Start(Named),
+    /// Start machines in the background
+    Start(Names),
     /// List machines
     Ps(Ps),
     /// Run a command in a running machine
@@ -75,8 +75,12 @@ pub enum Command {
     Cp(Cp),
     /// Ask machines to end
     Stop(Stop),
+    /// Ask machines to end, and start them again; start those that do not run
+    Restart(Stop),
     /// End machines at once
     Kill(Kill),
+    /// Wait until machines have ended, and print their exit codes
+    Wait(Names),
     /// Remove machines that have ended
     Rm(Rm),
     /// Print everything that is known of a machine, as JSON

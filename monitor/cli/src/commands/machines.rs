@@ -34,15 +34,36 @@ pub fn create(args: &arguments::Create) -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// `start`
-pub fn start(args: &arguments::Named) -> anyhow::Result<Outcome> {
-    let machine = Store::open()?.find(&args.name)?;
-    if let State::Running { .. } = machine.state()? {
-        bail!("machine {} is running", machine.name);
+/// Does the same for each of these machines, and prints the names of those with which it worked.
+/// The others go on after an error. The last error is the command's, the earlier ones are printed.
+fn each(
+    names: &[String],
+    act: impl Fn(&Store, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
+    let store = Store::open()?;
+    let mut failure: Option<anyhow::Error> = None;
+    for name in names {
+        match act(&store, name) {
+            Ok(()) => super::say(name)?,
+            Err(error) => {
+                if let Some(earlier) = failure.replace(error) {
+                    crate::complain(&earlier);
+                }
+            }
+        }
     }
-    launch(&machine)?;
-    super::say(&machine.name)?;
-    Ok(Outcome::Passed)
+    failure.map_or(Ok(Outcome::Passed), Err)
+}
+
+/// `start`
+pub fn start(args: &arguments::Names) -> anyhow::Result<Outcome> {
+    each(&args.names, |store, name| {
+        let machine = store.find(name)?;
+        if let State::Running { .. } = machine.state()? {
+            bail!("machine {name} is running");
+        }
+        launch(&machine)
+    })
 }
 
 /// Starts a machine's monitor in the background. Returns when the command runs, or with the
@@ -229,6 +250,9 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let mut log = Log::open(&machine)?;
+    if let Some(lines) = args.tail {
+        log.print_last(lines)?;
+    }
     loop {
         // Read the state first: everything printed before the end is then read below.
         let state = machine.state()?;
@@ -242,36 +266,65 @@ pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
 
 /// `stop`
 pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
+    each(&args.names, |store, name| {
+        end(&running(store, name)?, args.time)
+    })
+}
+
+/// Asks a machine to end, and waits for that.
+fn end(machine: &Machine, seconds: u64) -> anyhow::Result<()> {
+    let name = &machine.name;
+    match ask(machine, &Request::Stop { seconds }) {
+        Ok(_) => {}
+        // The machine has ended in the meantime.
+        Err(_) if !matches!(machine.state()?, State::Running { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    if !machine.wait_gone(Duration::from_secs(seconds) + END)? {
+        bail!("machine {name} does not end: `paravane kill {name}`");
+    }
+    Ok(())
+}
+
+/// `restart`
+pub fn restart(args: &arguments::Stop) -> anyhow::Result<Outcome> {
+    each(&args.names, |store, name| {
+        let machine = store.find(name)?;
+        if let State::Running { .. } = machine.state()? {
+            end(&machine, args.time)?;
+        }
+        launch(&machine)
+    })
+}
+
+/// `wait`
+pub fn wait(args: &arguments::Names) -> anyhow::Result<Outcome> {
     let store = Store::open()?;
-    for name in &args.names {
-        let machine = running(&store, name)?;
-        let request = Request::Stop { seconds: args.time };
-        match ask(&machine, &request) {
-            Ok(_) => {}
-            // The machine has ended in the meantime.
-            Err(_) if !matches!(machine.state()?, State::Running { .. }) => {}
-            Err(error) => return Err(error),
+    let machines: anyhow::Result<Vec<_>> = args.names.iter().map(|name| store.find(name)).collect();
+    for machine in machines? {
+        while !machine.wait_gone(END)? {}
+        match machine.state()? {
+            State::Exited(code) => super::say(code)?,
+            State::Died => bail!(
+                "machine {}: its monitor was killed, so it has no exit code",
+                machine.name
+            ),
+            State::Created => bail!("machine {} was not started yet", machine.name),
+            State::Running { .. } => bail!("machine {} was started again", machine.name),
         }
-        if !machine.wait_gone(Duration::from_secs(args.time) + END)? {
-            bail!("machine {name} does not end: `paravane kill {name}`");
-        }
-        super::say(name)?;
     }
     Ok(Outcome::Passed)
 }
 
 /// `kill`
 pub fn kill(args: &arguments::Kill) -> anyhow::Result<Outcome> {
-    let store = Store::open()?;
-    for name in &args.names {
-        let machine = running(&store, name)?;
+    each(&args.names, |store, name| {
+        let machine = running(store, name)?;
         match args.signal {
-            Some(number) => drop(ask(&machine, &Request::Signal { number })?),
-            None => end_now(&machine)?,
+            Some(number) => ask(&machine, &Request::Signal { number }).map(drop),
+            None => end_now(&machine),
         }
-        super::say(name)?;
-    }
-    Ok(Outcome::Passed)
+    })
 }
 
 /// Ends a machine at once: through its monitor, or by SIGKILL if the monitor does not answer.
@@ -306,8 +359,7 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
 
 /// `rm`
 pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
-    let store = Store::open()?;
-    for name in &args.names {
+    each(&args.names, |store, name| {
         let machine = store.find(name)?;
         if let State::Running { .. } = machine.state()? {
             if !args.force {
@@ -315,8 +367,6 @@ pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
             }
             end_now(&machine)?;
         }
-        machine.remove()?;
-        super::say(name)?;
-    }
-    Ok(Outcome::Passed)
+        machine.remove()
+    })
 }
