@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Packages that systemd needs for a clean start, and a network that configures itself.
 const PACKAGES: [&str; 6] = [
@@ -330,8 +330,7 @@ fn ext4(
     Ok(image)
 }
 
-/// Runs a tool and shows its progress. On failure the error has the first message that the tool
-/// marks as an error, or else its last message.
+/// Runs a tool and shows its progress. On failure the error has the tool's message ([`listen`]).
 fn run(
     mut command: Command,
     name: &str,
@@ -401,15 +400,25 @@ fn end_when_asked(group: Pid, signals: &Signals, over: &UnixStream) {
     }
 }
 
-/// Shows a tool's progress messages. Returns its first error, or else its last message.
-fn listen(pipe: ChildStderr, stage: &str, progress: &Progress) -> io::Result<String> {
+/// Shows a tool's progress messages. Returns its first error with the message before it, which may
+/// be that of a program that the tool ran (`tar: ...`, `E: tar failed`). Without an error, returns
+/// its last message.
+fn listen(pipe: impl Read, stage: &str, progress: &Progress) -> io::Result<String> {
     let mut last = String::new();
+    // Whether the last message came after the last line of progress.
+    let mut recent = false;
     for line in BufReader::new(pipe).lines() {
         let line = paravane_user_io::text::clean(line?.as_bytes());
         if let Some(step) = line.strip_prefix("I: ") {
             progress.step(&format!("{stage}: {step}"));
+            recent = false;
         } else if !last.starts_with("E: ") {
-            last = line;
+            last = if recent && line.starts_with("E: ") {
+                format!("{line}: {last}")
+            } else {
+                line
+            };
+            recent = true;
         }
     }
     Ok(last)
@@ -447,5 +456,22 @@ mod tests {
             );
         }
         assert!(refuse("bookworm", &[], Path::new("/tmp")).contains("is a directory"));
+    }
+
+    #[test]
+    fn an_error_has_the_words_of_the_program_that_failed() {
+        let cases = [
+            ("I: a\nW: b\nc\nI: d\n", "c"),
+            ("W: b\nI: a\nE: no\nE: more\nI: tidy\n", "E: no"),
+            (
+                "W: b\ntar: x: changed\nE: tar failed: 256\nI: tidy\n",
+                "E: tar failed: 256: tar: x: changed",
+            ),
+            ("", ""),
+        ];
+        let progress = Progress::new("test");
+        for (text, expected) in cases {
+            assert_eq!(listen(text.as_bytes(), "", &progress).unwrap(), expected);
+        }
     }
 }
