@@ -8,6 +8,7 @@ use super::layout::{
     TABLES, ZERO_PAGE,
 };
 use super::load::{Entry, Loaded};
+use crate::process::boot::initrd;
 use crate::process::ram::Ram;
 use anyhow::bail;
 
@@ -79,7 +80,8 @@ pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()
         ram.write(ROM, rom)?;
     }
     ram.write(TABLES, facts.tables)?;
-    let initrd = initrd(ram, kernel, facts.initrd)?;
+    let end = ram.low().min(kernel.initrd_end);
+    let initrd = initrd(ram, end, kernel.end, facts.initrd)?;
     match kernel.entry {
         Entry::Pvh(_) => start_info(ram, initrd, facts),
         Entry::Linux(_) => {
@@ -88,25 +90,6 @@ pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()
             zero_page(ram, initrd, kernel, facts)
         }
     }
-}
-
-/// Stores the initial RAM disk at the end of the RAM that the kernel reaches at its start. Returns
-/// its address; 0: there is none.
-fn initrd(ram: &Ram, kernel: &Loaded, bytes: &[u8]) -> anyhow::Result<u64> {
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    let end = ram.low().min(kernel.initrd_end);
-    let at = end.saturating_sub(bytes.len() as u64) & !0xfff;
-    if at < kernel.end {
-        bail!(
-            "the initial RAM disk has {} MiB: too much for {} MiB of memory",
-            bytes.len() >> 20,
-            ram.size() >> 20
-        );
-    }
-    ram.store(at, bytes)?;
-    Ok(at)
 }
 
 /// Address, size and kind of each range.

@@ -81,7 +81,7 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
     // The byte after it is zero already.
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
 
-    let initrd_gpa = initrd(ram, base, image, facts.initrd)?;
+    let initrd_gpa = initrd(ram, base, image.gpa + image.size, facts.initrd)?;
 
     for (at, device) in (base + DEVICES..)
         .step_by(size_of::<abi::Device>())
@@ -154,16 +154,20 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
     })
 }
 
-/// Stores the initial RAM disk at the end of usable RAM. Returns its guest-physical address; 0:
-/// there is none.
-fn initrd(ram: &Ram, end: u64, image: &Kernel, bytes: &[u8]) -> anyhow::Result<u64> {
+/// Stores the initial RAM disk below `end`, in RAM that the kernel reaches at its start. The
+/// kernel's memory ends at `kernel`. Returns the disk's guest-physical address; 0: there is none.
+///
+/// # Errors
+/// It does not fit between the two.
+pub fn initrd(ram: &Ram, end: u64, kernel: u64, bytes: &[u8]) -> anyhow::Result<u64> {
     if bytes.is_empty() {
         return Ok(0);
     }
     let gpa = end.saturating_sub(bytes.len() as u64) & !0xfff;
-    if gpa < image.gpa + image.size {
+    if gpa < kernel {
         bail!(
-            "the initial RAM disk has {} MiB: too much for {} MiB of memory",
+            "the initial RAM disk has {} MiB: too much for {} MiB of memory: give the machine \
+             more",
             bytes.len() >> 20,
             ram.size() >> 20
         );

@@ -9,7 +9,7 @@
 mod alarm;
 mod backend;
 #[expect(unsafe_code, reason = "generated structures as bytes")]
-mod boot;
+pub(crate) mod boot;
 mod budget;
 #[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
