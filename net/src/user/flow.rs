@@ -2,11 +2,11 @@
 //! One TCP connection: smoltcp's socket towards the guest, the host's socket towards the world, and
 //! the bytes between them.
 
-use super::TCP_BUFFER;
 use super::events::EventFlags;
 use super::guard::{self, Window};
 use super::host::Host;
 use super::wire::Wire;
+use super::{SMALL_BUFFER, TCP_BUFFER};
 use rustix::fd::OwnedFd;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
@@ -32,8 +32,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub fn new() -> Self {
-        let buffer = || tcp::SocketBuffer::new(vec![0; TCP_BUFFER]);
+    /// `large`: its buffers have [`TCP_BUFFER`] bytes, else [`SMALL_BUFFER`] bytes.
+    pub fn new(large: bool) -> Self {
+        let size = if large { TCP_BUFFER } else { SMALL_BUFFER };
+        let buffer = || tcp::SocketBuffer::new(vec![0; size]);
         let mut socket = tcp::Socket::new(buffer(), buffer());
         // This wire loses and delays nothing, so waiting gains nothing.
         socket.set_nagle_enabled(false);
@@ -54,6 +56,12 @@ impl Socket {
     /// The only socket.
     pub fn tcp(&mut self) -> &mut tcp::Socket<'static> {
         self.set.get_mut(self.handle)
+    }
+
+    /// Whether its buffers are large.
+    pub fn is_large(&self) -> bool {
+        let socket: &tcp::Socket<'static> = self.set.get(self.handle);
+        socket.recv_capacity() == TCP_BUFFER
     }
 
     /// For frames of the guest.
@@ -193,8 +201,8 @@ impl Flow {
         let Some(header) = guard::header(frame) else {
             return;
         };
-        let state = socket.tcp().state();
-        let Some(frame) = self.window.admit(state, &header, frame) else {
+        let (state, room) = (socket.tcp().state(), socket.tcp().recv_capacity());
+        let Some(frame) = self.window.admit(state, room, &header, frame) else {
             return;
         };
         self.used = wire.now;

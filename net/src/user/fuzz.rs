@@ -269,6 +269,7 @@ fn frames() {
                 host_loopback: input.u8().is_multiple_of(2),
                 publish: vec!["127.0.0.1:0:80".parse().unwrap()],
                 mtu: input.pick(&[1500, 576, 65_520]),
+                large_buffers: 1,
                 ..Config::default()
             };
             let mut card = Card {

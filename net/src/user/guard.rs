@@ -7,15 +7,17 @@
 //! * sends more than the window of a SYN, which has no scale: smoltcp reckons with one;
 //! * ends its data with a FIN beyond the window: smoltcp cuts the data off and takes the FIN.
 
-use super::TCP_BUFFER;
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, TcpOption, TcpPacket,
 };
 use std::borrow::Cow;
 
-/// The scale of windows that smoltcp announces for its buffer.
-const SHIFT: u32 = (usize::BITS - TCP_BUFFER.leading_zeros()).saturating_sub(16);
+/// The scale of windows that smoltcp announces for its buffer of this size.
+const fn scale(buffer: usize) -> u32 {
+    (usize::BITS - buffer.leading_zeros()).saturating_sub(16)
+}
+
 /// Where the flags are in a segment, and the FIN.
 const FLAGS: usize = 13;
 const FIN: u8 = 1;
@@ -106,24 +108,27 @@ impl Window {
         }
     }
 
-    /// What smoltcp may see of a frame of the guest. `None`: nothing.
+    /// What smoltcp may see of a frame of the guest. `None`: nothing. `buffer` is the size of its
+    /// buffer for data of the guest.
     pub fn admit<'a>(
         &mut self,
         state: State,
+        buffer: usize,
         header: &Header,
         frame: &'a [u8],
     ) -> Option<Cow<'a, [u8]>> {
         match state {
             State::Closed => {}
-            State::Listen => self.learn(header),
+            State::Listen => self.learn(buffer, header),
             State::SynSent => {
                 if !self.asked || (header.syn && header.ack.is_none()) {
                     return None;
                 }
                 if header.syn {
-                    self.learn(header);
+                    self.learn(buffer, header);
                     // The window of the SYN. This is one byte less, as smoltcp has it.
-                    self.edge = Some(header.seq.wrapping_add(u32::from(u16::MAX)));
+                    let window = u16::try_from(buffer).unwrap_or(u16::MAX);
+                    self.edge = Some(header.seq.wrapping_add(u32::from(window)));
                     self.first = true;
                 }
             }
@@ -146,9 +151,9 @@ impl Window {
         Some(Cow::Borrowed(frame))
     }
 
-    fn learn(&mut self, header: &Header) {
+    fn learn(&mut self, buffer: usize, header: &Header) {
         if header.syn {
-            self.shift = if header.scaled { SHIFT } else { 0 };
+            self.shift = if header.scaled { scale(buffer) } else { 0 };
         }
     }
 }

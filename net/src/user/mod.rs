@@ -16,8 +16,9 @@
 //! way.
 //!
 //! All that the guest sends is hostile input. smoltcp's checked readers parse the frames. The
-//! memory that a guest can make this process use is bounded: [`MAX_TCP`] connections with two
-//! buffers of [`TCP_BUFFER`] bytes, and [`MAX_UDP`] sockets.
+//! memory that a guest can make this process use is bounded: [`Config::connections`] connections,
+//! each with two buffers of [`TCP_BUFFER`] bytes, or [`SMALL_BUFFER`] bytes if there are many, and
+//! [`MAX_UDP`] sockets.
 
 mod dhcp;
 mod events;
@@ -41,12 +42,14 @@ use stack::Stack;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The most TCP connections at a time, including those that are being made.
+/// The most TCP connections at a time, unless [`Config::connections`] says otherwise.
 pub const MAX_TCP: usize = 512;
 /// The most UDP sockets at a time.
 pub const MAX_UDP: usize = 256;
 /// Size of the buffer for each direction of a TCP connection, in bytes.
 pub const TCP_BUFFER: usize = 256 << 10;
+/// The same of a connection that is made while there are [`Config::large_buffers`] others.
+pub const SMALL_BUFFER: usize = 32 << 10;
 
 /// The router's hardware address.
 pub const ROUTER: [u8; 6] = frame::ROUTER.0;
@@ -76,6 +79,11 @@ pub struct Config {
     pub mtu: u16,
     /// Acknowledgements may wait a moment for data of the other direction.
     pub ack_delay: bool,
+    /// The most TCP connections at a time, including those that are being made, 4 to 8192.
+    /// Published ports have at most three quarters of them.
+    pub connections: usize,
+    /// So many connections have large buffers, the others small ones.
+    pub large_buffers: usize,
 }
 
 impl Default for Config {
@@ -91,6 +99,8 @@ impl Default for Config {
             publish: Vec::new(),
             mtu: 65_520,
             ack_delay: true,
+            connections: MAX_TCP,
+            large_buffers: 256,
         }
     }
 }

@@ -7,7 +7,7 @@
 use super::events::{EventFlags, Events, Source};
 use super::flow::{Ends, Flow, Next, Socket, State};
 use super::wire::Wire;
-use super::{Config, MAX_TCP, frame, host};
+use super::{Config, frame, host};
 use crate::{Error, Protocol, Publish};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -25,10 +25,6 @@ const SPARE: usize = 4;
 const ROUND: usize = 64;
 /// A deadline that has passed without effect is looked at again after this time.
 const AGAIN: Duration = Duration::from_millis(1);
-/// The most connections through published ports: the guest's own have the rest.
-const MAX_PUBLISHED: usize = MAX_TCP / 4 * 3;
-/// The most of these that the guest has not answered.
-const MAX_HALF_OPEN: usize = MAX_TCP / 4;
 /// After an error of the host that may pass, connections are accepted again after this time.
 const RETRY: Duration = Duration::from_millis(100);
 const DNS_PORT: u16 = 53;
@@ -64,6 +60,9 @@ pub struct Connections {
         reason = "a flow has a box, which moves here and back"
     )]
     spare: Vec<Box<Socket>>,
+    /// The most flows at a time.
+    limit: usize,
+    large_buffers: usize,
     /// The most flows at a time since memory was last given back.
     most: usize,
     /// Some of those that were many are still there, and no others have come.
@@ -108,6 +107,8 @@ impl Connections {
             next_port: *EPHEMERAL.start(),
             none: SocketSet::new(Vec::new()),
             spare: Vec::new(),
+            limit: config.connections,
+            large_buffers: config.large_buffers,
             most: 0,
             ebbing: false,
             ack_delay: config.ack_delay,
@@ -229,7 +230,7 @@ impl Connections {
             return;
         }
         let (from, to) = ends;
-        if syn && (!frame::unicast(*from.ip()) || !self.make_room(wire, MAX_TCP)) {
+        if syn && (!frame::unicast(*from.ip()) || !self.make_room(wire, self.limit)) {
             return;
         }
         let outside = if (*to.ip(), to.port()) == (config.dns, DNS_PORT) {
@@ -288,6 +289,7 @@ impl Connections {
     }
 
     fn serve_one(&mut self, id: u64, wire: &mut Wire<'_>) {
+        let large = self.flows.len() <= self.large_buffers;
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
@@ -300,7 +302,7 @@ impl Connections {
                     return;
                 }
                 Some(true) => {
-                    let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
+                    let mut socket = new_socket(&mut self.spare, large);
                     let listens = socket.tcp().listen(flow.ends.1).is_ok();
                     flow.state = State::Open(socket);
                     if listens {
@@ -345,7 +347,8 @@ impl Connections {
         wire: &mut Wire<'_>,
     ) -> bool {
         let ready = self.listeners.get(index).is_some_and(|l| l.ready);
-        let full = self.flows.len() >= MAX_TCP && !self.flows.values().any(|flow| flow.published);
+        let full =
+            self.flows.len() >= self.limit && !self.flows.values().any(|flow| flow.published);
         if !ready || full || wire.out.stuck() {
             return false;
         }
@@ -366,11 +369,12 @@ impl Connections {
                 return false;
             }
         };
-        self.make_room(wire, MAX_PUBLISHED);
+        // The guest's own have the rest.
+        self.make_room(wire, self.limit / 4 * 3);
         let Some(remote) = self.free_port(config, guest) else {
             return false;
         };
-        let mut socket = self.spare.pop().unwrap_or_else(|| Box::new(Socket::new()));
+        let mut socket = new_socket(&mut self.spare, self.flows.len() < self.large_buffers);
         let context = wire.interface.context();
         if socket.tcp().connect(context, guest, remote).is_ok() {
             let state = State::Open(socket);
@@ -385,8 +389,9 @@ impl Connections {
     /// are too many through published ports (`most`) or in all, the one of these that was idle
     /// longest ends. False: there is no room.
     fn make_room(&mut self, wire: &mut Wire<'_>, most: usize) -> bool {
-        let full = self.flows.len() >= MAX_TCP;
-        if !full && self.flows.len() < MAX_HALF_OPEN {
+        let full = self.flows.len() >= self.limit;
+        let most_half = self.limit / 4;
+        if !full && self.flows.len() < most_half {
             return true;
         }
         let (mut all, mut half) = (0, 0);
@@ -400,7 +405,7 @@ impl Connections {
                 oldest_half = oldest_half.min(this).or(this);
             }
         }
-        let victim = if half >= MAX_HALF_OPEN && most < MAX_TCP {
+        let victim = if half >= most_half && most < self.limit {
             oldest_half
         } else if full || all >= most {
             oldest
@@ -413,7 +418,7 @@ impl Connections {
             }
             self.remove(id);
         }
-        self.flows.len() < MAX_TCP
+        self.flows.len() < self.limit
     }
 
     /// Ends all that waits for the guest, which has taken nothing for long.
@@ -440,7 +445,7 @@ impl Connections {
 
     /// An address of the router that no flow to `guest` uses.
     fn free_port(&mut self, config: &Config, guest: SocketAddrV4) -> Option<SocketAddrV4> {
-        for _ in 0..=MAX_TCP {
+        for _ in 0..=self.limit {
             let port = self.next_port;
             self.next_port = if port >= *EPHEMERAL.end() {
                 *EPHEMERAL.start()
@@ -461,9 +466,8 @@ impl Connections {
             return;
         };
         self.known.remove(&flow.ends);
-        let ended = flow.end();
-        self.spare
-            .extend(ended.filter(|_| self.spare.len() < SPARE));
+        let ended = flow.end().filter(|_| self.spare.len() < SPARE);
+        self.spare.extend(ended.filter(|socket| socket.is_large()));
         // Again and again for those that were many, or what the last ones took would stay.
         if (self.most >= MANY || self.ebbing) && self.flows.len() <= self.most / 4 {
             self.most = self.flows.len();
@@ -471,6 +475,12 @@ impl Connections {
             give_back();
         }
     }
+}
+
+/// A socket for a connection. One with large buffers may be one that waits for that.
+fn new_socket(spare: &mut Vec<Box<Socket>>, large: bool) -> Box<Socket> {
+    let waiting = spare.pop_if(|_| large);
+    waiting.unwrap_or_else(|| Box::new(Socket::new(large)))
 }
 
 /// Lowers a bound.

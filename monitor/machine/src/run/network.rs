@@ -19,6 +19,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The most TCP connections at a time through the stack. With their buffers, they take at most
+/// 368 MiB ([`user::TCP_BUFFER`]).
+const CONNECTIONS: usize = 4096;
+
 /// Reports which network a machine got: on standard error, and for `paravane inspect`.
 #[derive(Debug, Default)]
 pub struct NetworkReport {
@@ -122,6 +126,7 @@ pub fn connect(
         resolver: user::host_resolver(),
         publish: ports(spec)?,
         ack_delay: spec.uses(Heuristic::AckDelay),
+        connections: CONNECTIONS,
         ..user::Config::default()
     };
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));

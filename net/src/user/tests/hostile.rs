@@ -5,8 +5,9 @@ use super::raw::{ACK, FIN, RST, Raw, SCALE, SYN, Segment};
 use super::*;
 use rustix::net::sockopt;
 
-fn published() -> Raw {
+fn published(large_buffers: usize) -> Raw {
     Raw::new(Config {
+        large_buffers,
         publish: vec!["127.0.0.1:0:80".parse().unwrap()],
         ..loopback()
     })
@@ -21,12 +22,12 @@ fn client(raw: &Raw) -> TcpStream {
 fn an_answer_before_the_question() {
     // The first number of a connection is the same in every network of a process.
     let number = {
-        let mut raw = published();
+        let mut raw = published(1);
         let _client = client(&raw);
         raw.next().seq
     };
     for (flags, ack) in [(SYN, 0), (SYN | ACK, number.wrapping_add(1))] {
-        let mut raw = published();
+        let mut raw = published(1);
         let _client = client(&raw);
         raw.frame([8, 6]);
         raw.ack = ack;
@@ -46,7 +47,7 @@ fn an_answer_before_the_question() {
 /// Both ends open the connection, which no program does.
 #[test]
 fn a_question_instead_of_an_answer() {
-    let mut raw = published();
+    let mut raw = published(1);
     let _client = client(&raw);
     assert_eq!(raw.next().flags, SYN);
     raw.send(SYN, b"");
@@ -59,8 +60,8 @@ fn a_question_instead_of_an_answer() {
 #[test]
 fn data_beyond_a_window_without_scale() {
     for scale in [&[][..], &SCALE] {
-        for count in 2..=6 {
-            let mut raw = published();
+        for (count, large) in (2..=6).flat_map(|count| [(count, 0), (count, 1)]) {
+            let mut raw = published(large);
             let _client = client(&raw);
             assert_eq!(raw.next().flags, SYN);
             raw.take(&Segment {
@@ -89,9 +90,12 @@ fn data_beyond_a_window_without_scale() {
 #[test]
 fn data_beyond_the_window_of_a_handshake() {
     for scale in [&[][..], &SCALE] {
-        for step in [60_000, 61_000] {
+        for (step, large_buffers) in [(60_000, 0), (60_000, 1), (61_000, 0), (61_000, 1)] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut raw = Raw::new(loopback());
+            let mut raw = Raw::new(Config {
+                large_buffers,
+                ..loopback()
+            });
             raw.other = gateway(listener.local_addr().unwrap().port());
             raw.arp(raw.own.ip().octets());
             raw.take(&Segment {

@@ -18,6 +18,8 @@ fn many_descriptors() {
 #[test]
 fn clients_do_not_use_up_the_guest_s_own_connections() {
     many_descriptors();
+    // So some have small buffers.
+    assert!(Config::default().large_buffers < MAX_TCP / 4 * 3);
     for (answers, most) in [(false, MAX_TCP / 4), (true, MAX_TCP / 4 * 3)] {
         let mut raw = Raw::new(Config {
             publish: vec!["127.0.0.1:0:80".parse().unwrap()],
@@ -51,6 +53,13 @@ fn clients_do_not_use_up_the_guest_s_own_connections() {
         assert_eq!(end.kind(), std::io::ErrorKind::WouldBlock);
         raw.works();
     }
+}
+
+/// As one of many connections has them.
+#[test]
+fn small_buffers_too() {
+    echo_through(65_520, 1_000_000, 0);
+    echo_through(1500, 300_000, 0);
 }
 
 /// The host has no descriptor for a while.
