@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files to and from the monitor (`paravane cp`), as a tar archive on standard output or input.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufReader, BufWriter};
@@ -43,12 +44,23 @@ pub fn unpack(to: &Path) -> io::Result<()> {
         let path = renamed(&entry.path()?, name)?;
         let target = folder.join(path);
         // Replaces what exists, except that a directory is merged into a directory.
-        let old = fs::symlink_metadata(&target).map(|old| old.is_dir());
-        if old.is_ok_and(|folder| !folder) {
-            fs::remove_file(&target).map_err(within)?;
+        if let Ok(old) = fs::symlink_metadata(&target).map(|old| old.file_type()) {
+            if !old.is_dir() && !old.is_file() && !old.is_symlink() {
+                let why = "a device, FIFO or socket is not replaced";
+                return Err(io::Error::other(format!("{}: {why}", target.display())));
+            }
+            if !old.is_dir() {
+                fs::remove_file(&target).map_err(within)?;
+            }
         }
         entry.unpack(&target).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", target.display()))
+            // The archive's error names the file only. The system's is its source.
+            let cause = error.get_ref().and_then(|error| error.source());
+            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error}{cause}", target.display()),
+            )
         })?;
     }
     Ok(())

@@ -6,9 +6,10 @@
 use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{linux, program, source_root};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tar::{Builder, EntryType, Header};
@@ -98,6 +99,33 @@ fn files_go_in_and_come_out() {
 
 /// The guest decides what its folder becomes while it is packed. A link in it leads nowhere on this
 /// host.
+/// A copy to /dev/null must not make it a file, on either side.
+#[test]
+fn devices_and_fifos_are_not_replaced() {
+    let user = user("mkfifo /tmp/fifo; sleep 1000");
+    let (fifo, folder) = (path(&user, "fifo"), path(&user, "folder/hosts"));
+    fs::create_dir(path(&user, "folder")).unwrap();
+    for path in [&fifo, &folder] {
+        mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    }
+    user.ok(&["exec", "m", "--", "mkdir", "/tmp/folder"]);
+    user.ok(&["exec", "m", "--", "cp", "/etc/hosts", "/tmp/folder"]);
+    for words in [
+        ["cp", "m:/etc/hosts", &fifo],
+        ["cp", "m:/tmp/folder", user.folder().to_str().unwrap()],
+        ["cp", "/etc/hostname", "m:/dev/null"],
+        ["cp", "/etc/hostname", "m:/tmp/fifo"],
+    ] {
+        user.refused(&words, "replaced");
+    }
+    for path in [&fifo, &folder] {
+        let there = fs::symlink_metadata(path).unwrap().file_type();
+        assert!(there.is_fifo(), "{path}");
+    }
+    let script = "test -c /dev/null && test -p /tmp/fifo && echo there";
+    assert_eq!(user.ok(&["exec", "m", "--", "sh", "-c", script]), "there\n");
+}
+
 #[test]
 fn links_of_a_guest_lead_nowhere_here() {
     let user = user("sleep 1000");

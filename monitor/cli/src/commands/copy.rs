@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
 use paravane_images::unpack::{Rules, Tree};
 use paravane_user_io::outcome::Outcome;
-use rustix::fs::{Mode, OFlags, openat, renameat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, statat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -114,7 +114,19 @@ impl Place {
         match openat(&above, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(root) => return Ok(Place::Merged(root)),
             // Nothing, a file or a link: it is replaced.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(Errno::NOENT | Errno::LOOP) => {}
+            Err(Errno::NOTDIR) => {
+                let there = statat(&above, name, AtFlags::SYMLINK_NOFOLLOW);
+                let kind = there.with_context(complain)?.st_mode;
+                if FileType::from_raw_mode(kind) != FileType::RegularFile
+                    && FileType::from_raw_mode(kind) != FileType::Symlink
+                {
+                    bail!(
+                        "{}: a device, FIFO or socket is not replaced",
+                        folder.join(name).display()
+                    );
+                }
+            }
             Err(error) => {
                 return Err(error).with_context(|| folder.join(name).display().to_string());
             }

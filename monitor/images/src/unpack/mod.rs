@@ -12,8 +12,8 @@ pub mod members;
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::fs::{
-    chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, symlinkat, unlinkat,
-    utimensat,
+    chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -247,6 +247,13 @@ impl Tree {
         if self.rules.layer {
             return remove(parent, name, 0);
         }
+        if let Ok(there) = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
+            let kind = FileType::from_raw_mode(there.st_mode);
+            if matches!(kind, BlockDevice | CharacterDevice | Fifo | Socket) {
+                bail!("it is a device, FIFO or socket on the host, which is not replaced");
+            }
+        }
         match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM) if is_folder(parent, name)? => {
@@ -373,7 +380,7 @@ fn times(entry: &Entry<'_, impl Read>, parent: &OwnedFd, name: &OsStr) {
 }
 
 fn is_folder(parent: &OwnedFd, name: &OsStr) -> anyhow::Result<bool> {
-    let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let stat = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }
 
