@@ -311,9 +311,9 @@ static void *serve_faults(void *argument)
 	return NULL;
 }
 
-static void user_faults(void)
+static void faults_of(size_t pages)
 {
-	size_t pages = 64, i;
+	size_t i;
 	char *m = memory(pages * PAGE);
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register range = {
@@ -337,6 +337,30 @@ static void user_faults(void)
 	CHECK(u.served == 2 * (int)pages);
 }
 
+/* Of a mapping that is small enough to be populated, too. */
+static void user_faults(void)
+{
+	faults_of(64);
+	faults_of(4);
+}
+
+/* What is written to a file is seen in its private mappings, before the page is written to. */
+static void private_file(void)
+{
+	char name[] = "/tmp/private.XXXXXX", *m;
+	int fd = mkstemp(name);
+
+	CHECK(fd >= 0 && !unlink(name) && pwrite(fd, "aa", 2, 0) == 2 && !ftruncate(fd, 4 * PAGE));
+	m = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	CHECK(m != MAP_FAILED);
+	CHECK(pwrite(fd, "b", 1, 0) == 1 && pwrite(fd, "c", 1, PAGE) == 1);
+	CHECK(m[0] == 'b' && m[1] == 'a' && m[PAGE] == 'c');
+	m[0] = 'd';
+	CHECK(pwrite(fd, "ee", 2, 0) == 2);
+	CHECK(m[0] == 'd' && m[1] == 'a');
+	CHECK(!close(fd));
+}
+
 const struct test memory_tests[] = {
 	{ "memory.fresh_is_zero", fresh_is_zero, false },
 	{ "memory.mprotect", protect, false },
@@ -351,5 +375,6 @@ const struct test memory_tests[] = {
 	{ "memory.map_32bit", low_addresses, false },
 	{ "memory.execute", execute, false },
 	{ "memory.userfaultfd", user_faults, false },
+	{ "memory.private_file", private_file, false },
 	{ NULL, NULL, false },
 };
