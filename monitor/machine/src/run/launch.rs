@@ -33,8 +33,9 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-/// For every Linux guest: it panics with a report on a non-maskable interrupt.
-const COMMAND_LINE: &str = "unknown_nmi_panic";
+/// For every Linux guest: it panics with a report on a non-maskable interrupt, and has no interface
+/// dummy0 from the start, as with systemd's options of modules.
+const COMMAND_LINE: &str = "unknown_nmi_panic dummy.numdummies=0";
 /// The console of a machine of processes: the layer's.
 const PROCESS_CONSOLE: &str = "console=hvc0";
 /// The same on KVM: a serial line. There is no PCI, which would be looked for, and a panic is a
