@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files to and from the monitor (`paravane cp`), as a tar archive on standard output or input.
 
-use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufReader, BufWriter};

@@ -31,6 +31,9 @@ const DNS_PORT: u16 = 53;
 /// Ports of the router that published connections come from.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
+/// Sockets that wait for another connection. A flow has a box, which moves here and back.
+type Spare = Vec<Box<Socket>>;
+
 /// A port of the host that leads into the guest.
 #[derive(Debug)]
 struct Listener {
@@ -55,11 +58,7 @@ pub struct Connections {
     next_port: u16,
     /// No socket: for frames that belong to no connection.
     none: SocketSet<'static>,
-    #[expect(
-        clippy::vec_box,
-        reason = "a flow has a box, which moves here and back"
-    )]
-    spare: Vec<Box<Socket>>,
+    spare: Spare,
     /// The most flows at a time.
     limit: usize,
     large_buffers: usize,
@@ -478,7 +477,7 @@ impl Connections {
 }
 
 /// A socket for a connection. One with large buffers may be one that waits for that.
-fn new_socket(spare: &mut Vec<Box<Socket>>, large: bool) -> Box<Socket> {
+fn new_socket(spare: &mut Spare, large: bool) -> Box<Socket> {
     let waiting = spare.pop_if(|_| large);
     waiting.unwrap_or_else(|| Box::new(Socket::new(large)))
 }
