@@ -134,10 +134,10 @@ pub struct MachineOptions {
     #[arg(long, value_enum, default_value_t = Pull::Missing, requires = "image")]
     pub pull: Pull,
 
-    /// Add a disk: a file with its contents (in qcow2 if its name ends in .qcow2), /dev/vda and so
-    /// on in the guest. With :snapshot writes are discarded at the end; with :cut writes that were
-    /// not flushed are discarded, to test power failures. With :vbus it is a device of a virtual
-    /// bus, /dev/vbd0 and so on, as is bus:NAME/DEVICE, a disk on a bus of vbusd (may be repeated)
+    /// Add a disk: a file with its contents, /dev/vda and so on in the guest. With :snapshot writes
+    /// are discarded at the end; with :cut writes that were not flushed are discarded, to test
+    /// power failures. With :vbus it is a device of a virtual bus, /dev/vbd0 and so on, as is
+    /// bus:NAME/DEVICE, a disk on a bus of vbusd (may be repeated)
     #[arg(long, value_name = "FILE[:ro|:snapshot|:cut][:vbus]|bus:NAME/DEVICE")]
     pub disk: Vec<String>,
 

@@ -103,13 +103,12 @@ pub trait Storage: Send + Sync {
 /// Opens a file or block device as a disk.
 ///
 /// # Errors
-/// It cannot be opened or locked, or cannot be a disk. Its name and its contents disagree about the
-/// format ([`is_qcow2`]).
+/// It cannot be opened or locked, or cannot be a disk.
 pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     let complain = || path.display().to_string();
     let write = matches!(mode, Mode::Write | Mode::Cut(_));
     let raw = Raw::open(path, write).with_context(complain)?;
-    let storage: Box<dyn Storage> = if is_qcow2(path, &raw.file).with_context(complain)? {
+    let storage: Box<dyn Storage> = if qcow2::is_one(&raw.file) {
         Box::new(Qcow2::open(&raw.file, write).with_context(complain)?)
     } else {
         Box::new(raw.whole_sectors().with_context(complain)?)
@@ -119,22 +118,6 @@ pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
         Mode::Cut(flush) => Box::new(Cut::new(storage, flush)?),
         Mode::Write | Mode::ReadOnly => storage,
     })
-}
-
-/// Whether a disk is in qcow2, which its name must say. By the contents alone, a guest could write
-/// the header of a larger disk to its raw disk, and would have that after the next start.
-fn is_qcow2(path: &Path, file: &File) -> anyhow::Result<bool> {
-    let named = path.extension().is_some_and(|extension| {
-        extension.eq_ignore_ascii_case("qcow2") || extension.eq_ignore_ascii_case("qcow")
-    });
-    match (named, qcow2::is_one(file)) {
-        (false, true) => bail!(
-            "it begins as a disk in qcow2 does: if it is one, and not a raw disk to which a guest \
-             wrote that, give it a name that ends in .qcow2"
-        ),
-        (true, false) => bail!("it is not in qcow2, as its name says"),
-        (named, _) => Ok(named),
-    }
 }
 
 /// The least bytes of a read that bypasses the host's page cache. Linux in a guest reads ahead by
