@@ -185,16 +185,19 @@ fn qcow2() {
     );
     for option in ["--rootfs", "--disk"] {
         for (image, part) in [
-            (cut(&folder, &good, "a", 60), "without a header"),
-            (cut(&folder, &good, "b", 4096), "truncated qcow2"),
-            (changed(&folder, &good, "c", 7, &[9]), "v9 is not supported"),
+            (cut(&folder, &good, "a.qcow2", 60), "without a header"),
+            (cut(&folder, &good, "b.qcow2", 4096), "truncated qcow2"),
+            (
+                changed(&folder, &good, "c.qcow2", 7, &[9]),
+                "v9 is not supported",
+            ),
             // The offset of its tables, then their contents.
             (
-                changed(&folder, &good, "d", 40, &noise(60)),
+                changed(&folder, &good, "d.qcow2", 40, &noise(60)),
                 "cannot be used",
             ),
             (
-                changed(&folder, &good, "e", 65536, &noise(100_000)),
+                changed(&folder, &good, "e.qcow2", 65536, &noise(100_000)),
                 "cannot be used",
             ),
         ] {

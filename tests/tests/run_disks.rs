@@ -176,7 +176,7 @@ fn a_root_in_one() {
 #[test]
 fn images_that_name_other_files_are_refused() {
     let folder = Folder(tempfile::tempdir().unwrap());
-    let (base, over) = (folder.name("base"), folder.name("over"));
+    let (base, over) = (folder.name("base"), folder.name("over.qcow2"));
     fs::write(folder.path("base"), vec![1; 1 << 20]).unwrap();
     tool(
         "qemu-img",
@@ -184,19 +184,19 @@ fn images_that_name_other_files_are_refused() {
             "create", "-q", "-f", "qcow2", "-b", &base, "-F", "raw", &over,
         ],
     );
-    let data = folder.name("external");
+    let data = folder.name("external.qcow2");
     let with_data = format!("data_file={}", folder.name("data"));
     tool(
         "qemu-img",
         &["create", "-q", "-f", "qcow2", "-o", &with_data, &data, "1M"],
     );
-    let damaged = folder.name("damaged");
+    let damaged = folder.name("damaged.QCOW2");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", &damaged, "1M"]);
     let mut bytes = fs::read(Path::new(&damaged)).unwrap();
     // The table of tables lies outside the file.
     bytes[40..48].fill(0xff);
     fs::write(&damaged, bytes).unwrap();
-    let short = folder.name("short");
+    let short = folder.name("short.qcow");
     fs::write(&short, b"QFI\xfb").unwrap();
     for (image, part) in [
         (&over, "backing file"),
@@ -210,4 +210,49 @@ fn images_that_name_other_files_are_refused() {
             assert!(done.stderr.contains(part), "{done:?}");
         }
     }
+}
+
+/// A guest makes its raw disk a file that begins as a large qcow2 image does.
+#[test]
+fn what_a_guest_writes_does_not_change_the_format() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let header = folder.name("header.qcow2");
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", &header, "1T"]);
+    let (disk, volume) = (folder.name("disk.img"), folder.name("disk.qcow"));
+    let length = 8 << 20;
+    fs::File::create(&disk).unwrap().set_len(length).unwrap();
+    let script = "dd if=/dev/vdb of=/dev/vda conv=notrunc 2>/dev/null && sync";
+    let raw_header = format!("{header}:raw:ro");
+    let done = run(&["--disk", &disk, "--disk", &raw_header], script);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(fs::read(&disk).unwrap().starts_with(b"QFI\xfb"));
+    let size = "cat /sys/block/vda/size";
+    for option in ["--disk", "--rootfs"] {
+        let done = run(&[option, &disk], size);
+        assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+        let line = format!("{option}: {disk}: begins as a qcow2 file does: add :qcow2 ");
+        assert!(done.stderr.contains(&line), "{done:?}");
+    }
+    for (word, sectors) in [
+        (format!("{disk}:raw"), "16384\n"),
+        (format!("{disk}:raw:snapshot"), "16384\n"),
+        (format!("{disk}:qcow2:ro"), "2147483648\n"),
+        (format!("{header}:ro"), "2147483648\n"),
+    ] {
+        let done = run(&["--disk", &word], size);
+        assert_eq!((done.code, done.stdout.as_str()), (0, sectors), "{done:?}");
+    }
+    assert_eq!(fs::metadata(&disk).unwrap().len(), length);
+    // A raw disk with the name of an image would become one.
+    fs::File::create(&volume).unwrap().set_len(length).unwrap();
+    for (word, part) in [
+        (volume.clone(), "add :raw"),
+        (format!("{volume}:qcow2"), "which :qcow2 says"),
+    ] {
+        let done = run(&["--disk", &word], size);
+        assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+        assert!(done.stderr.contains(part), "{done:?}");
+    }
+    let done = run(&["--disk", &volume, "--disk", &volume], size);
+    assert!(done.stderr.contains("the machine has it twice"), "{done:?}");
 }

@@ -127,7 +127,7 @@ fn a_file_system_and_its_sums_are_the_same_on_both_sides() {
 fn bytes_are_where_they_belong() {
     let folder = Folder::new();
     let raw = folder.empty("raw", 48);
-    let qcow2 = folder.name("qcow2");
+    let qcow2 = folder.name("disk.qcow2");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", &qcow2, "48M"]);
     let mut data = vec![0; 16 << 20];
     File::open("/dev/urandom")

@@ -267,6 +267,9 @@ pub struct Disk {
     /// What kind of device it is.
     #[serde(default)]
     pub device: DiskDevice,
+    /// What is in the file.
+    #[serde(default)]
+    pub format: DiskFormat,
 }
 
 impl Disk {
@@ -274,6 +277,19 @@ impl Disk {
     pub fn is_on_bus(&self) -> bool {
         self.device != DiskDevice::Virtio
     }
+}
+
+/// What is in the file of a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskFormat {
+    /// What the name of the file says.
+    #[default]
+    Named,
+    /// The disk's bytes, whatever they are.
+    Raw,
+    /// A qcow2 image.
+    Qcow2,
 }
 
 /// What kind of device a disk is.

@@ -112,11 +112,11 @@ pub struct MachineOptions {
     )]
     pub volume: Vec<String>,
 
-    /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut and :vbus as for
-    /// --disk), or a folder (changes are discarded at the end)
+    /// Root file system: a disk image (written to, unless :ro or :snapshot; :cut, :raw, :qcow2 and
+    /// :vbus as for --disk), or a folder (changes are discarded at the end)
     #[arg(
         long,
-        value_name = "DIR|IMAGE[:ro|:snapshot|:cut][:vbus]",
+        value_name = "DIR|IMAGE[:ro|:snapshot|:cut][:raw|:qcow2][:vbus]",
         conflicts_with = "initrd"
     )]
     pub rootfs: Option<String>,
@@ -136,9 +136,14 @@ pub struct MachineOptions {
 
     /// Add a disk: a file with its contents, /dev/vda and so on in the guest. With :snapshot writes
     /// are discarded at the end; with :cut writes that were not flushed are discarded, to test
-    /// power failures. With :vbus it is a device of a virtual bus, /dev/vbd0 and so on, as is
-    /// bus:NAME/DEVICE, a disk on a bus of vbusd (may be repeated)
-    #[arg(long, value_name = "FILE[:ro|:snapshot|:cut][:vbus]|bus:NAME/DEVICE")]
+    /// power failures. A file is a qcow2 image if its name ends in .qcow2 or .qcow or :qcow2
+    /// follows, and else raw; with :raw it is raw whatever its name and contents. With :vbus it is
+    /// a device of a virtual bus, /dev/vbd0 and so on, as is bus:NAME/DEVICE, a disk on a bus of
+    /// vbusd (may be repeated)
+    #[arg(
+        long,
+        value_name = "FILE[:ro|:snapshot|:cut][:raw|:qcow2][:vbus]|bus:NAME/DEVICE"
+    )]
     pub disk: Vec<String>,
 
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a

@@ -177,8 +177,9 @@ pub struct Boot {
     #[arg(long)]
     pub debuggable: bool,
 
-    /// Add a disk: FILE; FILE:ro is read-only; FILE:snapshot discards writes at the end
-    #[arg(long, value_name = "FILE[:ro|:snapshot]")]
+    /// Add a disk: FILE; FILE:ro is read-only; FILE:snapshot discards writes at the end; :raw and
+    /// :qcow2 say what the file is, in place of its name
+    #[arg(long, value_name = "FILE[:ro|:snapshot][:raw|:qcow2]")]
     pub disk: Vec<String>,
 
     /// Share a folder, which the guest mounts by its tag

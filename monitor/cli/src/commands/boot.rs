@@ -5,7 +5,7 @@
 use crate::arguments::Boot;
 use anyhow::{Context, bail};
 use paravane_devices::Model;
-use paravane_devices::blk::{Block, Mode};
+use paravane_devices::blk::{Block, Disk, Format, Mode};
 use paravane_devices::console::Console;
 use paravane_devices::fs::{Access, Fs};
 use paravane_devices::rng::Rng;
@@ -100,13 +100,18 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 fn devices(args: &Boot) -> anyhow::Result<Vec<Model>> {
     let mut devices = vec![Model::virtio(Rng::default())];
     for (index, disk) in args.disk.iter().enumerate() {
-        let (path, mode) = match disk.rsplit_once(':') {
+        let (path, format) = match disk.rsplit_once(':') {
+            Some((path, "raw")) => (path, Format::Raw),
+            Some((path, "qcow2")) => (path, Format::Qcow2),
+            _ => (disk.as_str(), Format::Named),
+        };
+        let (path, mode) = match path.rsplit_once(':') {
             Some((path, "ro")) => (path, Mode::ReadOnly),
             Some((path, "snapshot")) => (path, Mode::Snapshot),
-            _ => (disk.as_str(), Mode::Write),
+            _ => (path, Mode::Write),
         };
-        let disk = Block::new(Path::new(path), mode, &format!("disk{index}")).context("--disk")?;
-        devices.push(Model::virtio(disk));
+        let disk = Disk::open_as(Path::new(path), format, mode).context("--disk")?;
+        devices.push(Model::virtio(Block::on(disk, &format!("disk{index}"))));
     }
     for share in &args.share {
         let Some((path, tag)) = share.rsplit_once(':') else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk as any kind of block device uses it: requests are in sectors, and checked here.
 
-use super::storage::{self, Mode, SECTOR, Stop, Storage, is_stopped, stopped};
+use super::storage::{self, Format, Mode, SECTOR, Stop, Storage, is_stopped, stopped};
 use crate::buffers::{Buffers, Part};
 use std::fmt;
 use std::io;
@@ -54,12 +54,20 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// Opens a file or block device.
+    /// Opens a file or block device, whose name says its format.
     ///
     /// # Errors
     /// It cannot be opened or locked, or cannot be a disk.
     pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Self> {
-        let storage = storage::open(path, mode)?.into();
+        Disk::open_as(path, Format::Named, mode)
+    }
+
+    /// Opens a file or block device in this format.
+    ///
+    /// # Errors
+    /// It cannot be opened or locked, is not in that format, or cannot be a disk.
+    pub fn open_as(path: &Path, format: Format, mode: Mode) -> anyhow::Result<Self> {
+        let storage = storage::open(path, format, mode)?.into();
         Ok(Disk::on(storage, mode == Mode::ReadOnly))
     }
 

@@ -32,7 +32,7 @@ mod tests;
 
 pub use disk::{BLOCK, Disk, Failure, PHYSICAL_BLOCK, RANGE_MAX, Sectors};
 pub use service::{Effect, Job, Service};
-pub use storage::{Flush, Mode, Stop};
+pub use storage::{Flush, Format, Mode, Stop};
 
 use super::{Broken, Device, Driver, Waker, kind};
 use request::{Request, SEGMENTS_MAX};
@@ -64,7 +64,8 @@ impl fmt::Debug for Block {
 }
 
 impl Block {
-    /// A disk in a file. The guest sees `serial`, at most 20 bytes, in `/dev/disk/by-id`.
+    /// A disk in a file, whose name says its format. The guest sees `serial`, at most 20 bytes, in
+    /// `/dev/disk/by-id`.
     ///
     /// # Errors
     /// The file cannot be opened or locked, or cannot be a disk.
@@ -93,7 +94,9 @@ impl Block {
         self
     }
 
-    fn on(disk: Disk, serial: &str) -> Self {
+    /// A disk that is open.
+    #[must_use]
+    pub fn on(disk: Disk, serial: &str) -> Self {
         Block {
             service: Service::new(disk),
             serial: serial.into(),

@@ -48,7 +48,7 @@ pub struct Qcow2 {
     length: u64,
 }
 
-/// Whether a file is in this format.
+/// Whether a file begins as one in this format, which a guest can have made so.
 pub fn is_one(file: &File) -> bool {
     let mut start = [0; 4];
     file.read_exact_at(&mut start, 0).is_ok() && start == MAGIC

@@ -52,6 +52,49 @@ pub enum Mode {
     Cut(Flush),
 }
 
+/// What is in the file of a disk. A guest can write whatever it likes to a raw disk, so that what
+/// a file begins with never decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// What the file's name says: qcow2 if it ends in `.qcow2` or `.qcow`, else the disk's bytes.
+    #[default]
+    Named,
+    /// The disk's bytes.
+    Raw,
+    /// A qcow2 image.
+    Qcow2,
+}
+
+impl Format {
+    /// Whether the open file is to be used as a qcow2 image.
+    ///
+    /// # Errors
+    /// Its contents contradict, and nobody has said that they may.
+    fn is_qcow2(self, path: &Path, file: &File) -> anyhow::Result<bool> {
+        match (self, named_qcow2(path)) {
+            (Format::Raw, _) => Ok(false),
+            (Format::Qcow2, _) if qcow2::is_one(file) => Ok(true),
+            (Format::Qcow2, _) => bail!("no qcow2 image, which :qcow2 says it is"),
+            (Format::Named, true) if qcow2::is_one(file) => Ok(true),
+            (Format::Named, true) => {
+                bail!("no qcow2 image, which its name says it is: add :raw if it is a raw disk")
+            }
+            (Format::Named, false) if qcow2::is_one(file) => bail!(
+                "begins as a qcow2 file does: add :qcow2 if it is one, or :raw if its contents \
+                 are a guest's"
+            ),
+            (Format::Named, false) => Ok(false),
+        }
+    }
+}
+
+/// Whether the name of a file says that it is a qcow2 image.
+fn named_qcow2(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let name = name.as_encoded_bytes().to_ascii_lowercase();
+    name.ends_with(b".qcow2") || name.ends_with(b".qcow")
+}
+
 /// What a flush does to a disk of [`Mode::Cut`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
@@ -103,12 +146,12 @@ pub trait Storage: Send + Sync {
 /// Opens a file or block device as a disk.
 ///
 /// # Errors
-/// It cannot be opened or locked, or cannot be a disk.
-pub fn open(path: &Path, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
+/// It cannot be opened or locked, is not in that format, or cannot be a disk.
+pub fn open(path: &Path, format: Format, mode: Mode) -> anyhow::Result<Box<dyn Storage>> {
     let complain = || path.display().to_string();
     let write = matches!(mode, Mode::Write | Mode::Cut(_));
     let raw = Raw::open(path, write).with_context(complain)?;
-    let storage: Box<dyn Storage> = if qcow2::is_one(&raw.file) {
+    let storage: Box<dyn Storage> = if format.is_qcow2(path, &raw.file).with_context(complain)? {
         Box::new(Qcow2::open(&raw.file, write).with_context(complain)?)
     } else {
         Box::new(raw.whole_sectors().with_context(complain)?)
@@ -304,5 +347,66 @@ mod tests {
         raw.file = disk;
         assert!(raw.flush().is_err());
         raw.write_bytes(0, &[1; 512]).unwrap();
+    }
+
+    /// A disk that begins as a qcow2 image, and one that does not, by every name.
+    #[test]
+    fn what_a_file_begins_with_does_not_decide() {
+        let folder = tempfile::tempdir().unwrap();
+        let answer = |name: &str, format: Format, begin: &[u8]| {
+            let path = folder.path().join(name);
+            let mut content = vec![0; 4096];
+            content[..begin.len()].copy_from_slice(begin);
+            std::fs::write(&path, content).unwrap();
+            let is = format.is_qcow2(&path, &File::open(&path).unwrap());
+            is.map_err(|error| error.to_string())
+        };
+        let magic = b"QFI\xfb";
+        for name in ["a.qcow2", "a.QCow2", "a.b.qcow", ".qcow2"] {
+            assert_eq!(answer(name, Format::Named, magic), Ok(true), "{name}");
+            let error = answer(name, Format::Named, b"").unwrap_err();
+            assert!(error.contains(":raw"), "{name}: {error}");
+        }
+        for name in ["a.img", "qcow2", "a.qcow2.raw", "a.qcow3", "aqcow2"] {
+            assert_eq!(answer(name, Format::Named, b""), Ok(false), "{name}");
+            let error = answer(name, Format::Named, magic).unwrap_err();
+            assert!(
+                error.contains(":qcow2") && error.contains(":raw"),
+                "{name}: {error}"
+            );
+        }
+        for name in ["a.img", "a.qcow2"] {
+            for begin in [&magic[..], b""] {
+                assert_eq!(answer(name, Format::Raw, begin), Ok(false), "{name}");
+            }
+            assert_eq!(answer(name, Format::Qcow2, magic), Ok(true), "{name}");
+            assert!(answer(name, Format::Qcow2, b"").is_err(), "{name}");
+        }
+    }
+
+    /// What a hostile guest has written to its raw disk.
+    #[test]
+    fn a_raw_disk_with_a_header_keeps_its_size() {
+        let file = tempfile::Builder::new().suffix(".img").tempfile().unwrap();
+        let mut content = vec![0; 1 << 20];
+        content[..4].copy_from_slice(b"QFI\xfb");
+        // Version 3, clusters of 64 KiB, 1 TiB.
+        content[7] = 3;
+        content[23] = 16;
+        content[24..32].copy_from_slice(&(1u64 << 40).to_be_bytes());
+        file.as_file().write_all_at(&content, 0).unwrap();
+        let error = open(file.path(), Format::Named, Mode::ReadOnly)
+            .err()
+            .unwrap();
+        let name = file.path().display();
+        assert!(
+            format!("{error:#}").starts_with(&format!("{name}: begins as a qcow2 file does: ")),
+            "{error:#}"
+        );
+        let disk = open(file.path(), Format::Raw, Mode::ReadOnly).unwrap();
+        assert_eq!(disk.len(), 1 << 20);
+        let mut start = [0; 4];
+        disk.read_bytes(0, &mut start).unwrap();
+        assert_eq!(&start, b"QFI\xfb");
     }
 }

@@ -5,13 +5,14 @@ use super::bus;
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
 use crate::socket;
-use crate::spec::{Disk, DiskDevice, DiskMode, Heuristic, Spec, Volume, VolumeCache};
+use crate::spec::{Disk, DiskDevice, DiskFormat, DiskMode, Heuristic, Spec, Volume, VolumeCache};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Mount;
 use paravane_bridge::{self as bridge, Bridge, Fault};
 use paravane_devices::Model;
-use paravane_devices::blk::{self, Block, Flush, Mode};
+use paravane_devices::blk::{self, Block, Flush, Format, Mode};
 use paravane_devices::fs::{Access, Cache, Fs, Sharing};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// The virtio-fs tag of a root that is a folder.
@@ -52,16 +53,21 @@ impl Resources {
             if root.is_on_bus() {
                 bail!("--rootfs: :vbus is for disk images, and this is a folder");
             }
+            if root.format != DiskFormat::Named {
+                bail!("--rootfs: :raw and :qcow2 are for disk images, and this is a folder");
+            }
             devices.push(Model::virtio(
                 Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
             ));
         }
         let root = spec.rootfs.as_ref().filter(|r| !r.file.is_dir());
         if let Some(root) = root {
-            superblock::check(&root.file).context("--rootfs")?;
+            superblock::check(&root.file, root.format == DiskFormat::Raw).context("--rootfs")?;
         }
-        for (index, disk) in root.into_iter().chain(&spec.disks).enumerate() {
-            resources.keeps |= !matches!(disk.mode, DiskMode::ReadOnly | DiskMode::Snapshot);
+        let disks = || root.into_iter().chain(&spec.disks);
+        check_disks(disks()).context("--disk")?;
+        for (index, disk) in disks().enumerate() {
+            resources.keeps |= writes(disk);
             // The root comes first.
             let option = if root.is_some() && index == 0 {
                 "--rootfs"
@@ -120,6 +126,35 @@ fn depth(path: &[u8]) -> usize {
     names.filter(|name| !name.is_empty()).count()
 }
 
+/// Whether a machine changes the file of a disk.
+fn writes(disk: &Disk) -> bool {
+    !matches!(disk.mode, DiskMode::ReadOnly | DiskMode::Snapshot)
+}
+
+/// Checks that a file that the machine writes is one disk of it.
+///
+/// # Errors
+/// It is two. Locks would say that another machine has it.
+fn check_disks<'a>(disks: impl Iterator<Item = &'a Disk>) -> anyhow::Result<()> {
+    let mut before: Vec<(u64, u64, bool)> = Vec::new();
+    for disk in disks.filter(|disk| disk.device != DiskDevice::Bus) {
+        // What cannot be examined cannot be opened.
+        let Ok(file) = std::fs::metadata(&disk.file) else {
+            continue;
+        };
+        let this = (file.dev(), file.ino(), writes(disk));
+        let same = |other: &&(u64, u64, bool)| (other.0, other.1) == (this.0, this.1);
+        if before.iter().filter(same).any(|other| other.2 || this.2) {
+            bail!(
+                "{}: the machine has it twice: use it read-only in both places, or give a copy",
+                disk.file.display()
+            );
+        }
+        before.push(this);
+    }
+    Ok(())
+}
+
 /// The device for a disk, the machine's `index`th.
 fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let mode = match disk.mode {
@@ -130,6 +165,12 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
         #[cfg(feature = "test-hooks")]
         DiskMode::CutUnsafe => Mode::Cut(Flush::Ignored),
     };
+    let format = match disk.format {
+        DiskFormat::Named => Format::Named,
+        DiskFormat::Raw => Format::Raw,
+        DiskFormat::Qcow2 => Format::Qcow2,
+    };
+    let open = || blk::Disk::open_as(&disk.file, format, mode);
     let serial = format!("disk{index}");
     let lone = spec.uses(Heuristic::LoneReads);
     let direct = spec.uses(Heuristic::DirectReads);
@@ -137,7 +178,7 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let fault = match disk.device {
         DiskDevice::Bus => return bus::disk(&disk.file.to_string_lossy()),
         DiskDevice::Virtio => {
-            let mut device = Block::new(&disk.file, mode, &serial)?;
+            let mut device = Block::on(open()?, &serial);
             if !lone {
                 device = device.without_lone_reads();
             }
@@ -155,7 +196,7 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
         #[cfg(feature = "test-hooks")]
         DiskDevice::VbusVanishes => Fault::Vanishes(500),
     };
-    let mut device = bridge::Disk::new(blk::Disk::open(&disk.file, mode)?, &serial);
+    let mut device = bridge::Disk::new(open()?, &serial);
     if !lone {
         device = device.without_lone_reads();
     }
@@ -236,22 +277,24 @@ pub fn check_volumes(volumes: &[Volume]) -> anyhow::Result<()> {
     }
 }
 
-/// `FILE[:ro|:snapshot|:cut][:vbus]`, and for a disk that is no root `bus:NAME/DEVICE`.
+/// `FILE[:ro|:snapshot|:cut][:raw|:qcow2][:vbus]`, and for a disk that is no root
+/// `bus:NAME/DEVICE`.
 pub fn disk(word: &str) -> anyhow::Result<Disk> {
     match word.strip_prefix("bus:") {
         Some(place) if bus::place(place).is_some() => Ok(Disk {
             file: place.into(),
             mode: DiskMode::Write,
             device: DiskDevice::Bus,
+            format: DiskFormat::Named,
         }),
         Some(_) => bail!("bus:NAME/DEVICE names a bus and a device on it"),
         None => root(word),
     }
 }
 
-/// `FILE[:ro|:snapshot|:cut][:vbus]`.
+/// `FILE[:ro|:snapshot|:cut][:raw|:qcow2][:vbus]`.
 pub fn root(word: &str) -> anyhow::Result<Disk> {
-    let (mut file, mut mode, mut device) = (word, None, None);
+    let (mut file, mut mode, mut device, mut format) = (word, None, None, None);
     while let Some((before, option)) = file.rsplit_once(':') {
         let other = match option {
             "ro" => set(&mut mode, option, DiskMode::ReadOnly),
@@ -259,6 +302,8 @@ pub fn root(word: &str) -> anyhow::Result<Disk> {
             "cut" => set(&mut mode, option, DiskMode::Cut),
             #[cfg(feature = "test-hooks")]
             "cut-unsafe" => set(&mut mode, option, DiskMode::CutUnsafe),
+            "raw" => set(&mut format, option, DiskFormat::Raw),
+            "qcow2" => set(&mut format, option, DiskFormat::Qcow2),
             "vbus" => set(&mut device, option, DiskDevice::Vbus),
             #[cfg(feature = "test-hooks")]
             "vbus-breaks" => set(&mut device, option, DiskDevice::VbusBreaks),
@@ -275,6 +320,7 @@ pub fn root(word: &str) -> anyhow::Result<Disk> {
         file: existing(file)?,
         mode: mode.map_or(DiskMode::Write, |(_, mode)| mode),
         device: device.map_or(DiskDevice::Virtio, |(_, device)| device),
+        format: format.map_or(DiskFormat::Named, |(_, format)| format),
     })
 }
 
@@ -362,6 +408,14 @@ mod tests {
             );
         }
         assert!(!disk("/etc/passwd:cut").unwrap().is_on_bus());
+        for (word, format) in [
+            ("/etc/passwd", DiskFormat::Named),
+            ("/etc/passwd:raw", DiskFormat::Raw),
+            ("/etc/passwd:ro:qcow2", DiskFormat::Qcow2),
+            ("/etc/passwd:raw:vbus:snapshot", DiskFormat::Raw),
+        ] {
+            assert_eq!(root(word).unwrap().format, format, "{word}");
+        }
         let far = disk("bus:lan/store").unwrap();
         assert_eq!(
             (far.file.to_str(), far.device, far.is_on_bus()),
@@ -372,12 +426,35 @@ mod tests {
             "/nonexistent",
             "/etc/passwd:vbus:vbus",
             "/etc/passwd:ro:cut",
+            "/etc/passwd:raw:ro:qcow2",
+            "/etc/passwd:raw:raw",
             "/etc/passwd:bus",
             "bus:lan",
             "bus:lan/store:ro",
+            "bus:lan/store:raw",
             "bus:/store",
         ] {
             assert!(disk(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_is_one_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        std::fs::write(&one, [0; 512]).unwrap();
+        std::fs::hard_link(&one, &other).unwrap();
+        let check = |first: &str, second: &str| {
+            let first = disk(&format!("{}{first}", one.display())).unwrap();
+            let second = disk(&format!("{}{second}", other.display())).unwrap();
+            check_disks([&first, &second].into_iter())
+        };
+        assert!(check(":ro", ":ro").is_ok() && check(":ro", ":snapshot").is_ok());
+        for (first, second) in [("", ""), (":ro", ""), ("", ":snapshot"), (":cut", ":vbus")] {
+            let error = check(first, second).unwrap_err().to_string();
+            assert!(error.contains("the machine has it twice"), "{error}");
+        }
+        let bus = disk("bus:lan/store").unwrap();
+        assert!(check_disks([&bus, &bus].into_iter()).is_ok());
     }
 }

@@ -14,15 +14,16 @@ const KNOWN: [(&str, u64, &[u8]); 8] = [
     ("squashfs", 0, b"hsqs"),
     ("btrfs", 0x1_0040, b"_BHRfS_M"),
     ("iso9660", 0x8001, b"CD001"),
-    // The disk device checks its contents.
+    // The disk device checks its contents, and whether it may be one.
     ("qcow2", 0, b"QFI\xfb"),
     ("f2fs", 1024, b"\x10\x20\xf5\xf2"),
 ];
 /// Signature at the end of the first sector of a disk with partitions (MBR or GPT).
 const PARTITIONS: (u64, &[u8]) = (510, b"\x55\xaa");
 
-/// Refuses an image that cannot be a guest's root, before a guest is started for it.
-pub fn check(image: &Path) -> anyhow::Result<()> {
+/// Refuses an image that cannot be a guest's root, before a guest is started for it. If it is
+/// `raw`, it is no qcow2 image, whatever it begins with.
+pub fn check(image: &Path, raw: bool) -> anyhow::Result<()> {
     let path = || image.display().to_string();
     // The open of a pipe would wait for its writer.
     let kind = std::fs::metadata(image).with_context(path)?.file_type();
@@ -37,7 +38,8 @@ pub fn check(image: &Path) -> anyhow::Result<()> {
         let mut found = vec![0; bytes.len()];
         file.read_exact_at(&mut found, at).is_ok() && found == bytes
     };
-    if let Some((name, ..)) = KNOWN.iter().find(|(_, at, bytes)| has(*at, bytes)) {
+    let mut known = KNOWN.iter().filter(|(name, ..)| !raw || *name != "qcow2");
+    if let Some((name, ..)) = known.find(|(_, at, bytes)| has(*at, bytes)) {
         tracing::debug!("{}: {name}", image.display());
         let metadata = file.metadata().with_context(path)?;
         let there = metadata.len();
@@ -101,7 +103,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
-        let said = check(&pipe).unwrap_err().to_string();
+        let said = check(&pipe, false).unwrap_err().to_string();
         assert!(
             said.ends_with("neither a folder, nor a file, nor a block device"),
             "{said}"
@@ -109,10 +111,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_raw_is_no_qcow2_image() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let put = |at: u64, bytes: &[u8]| image.as_file().write_all_at(bytes, at).unwrap();
+        put(0, b"QFI\xfb");
+        assert!(check(image.path(), false).is_ok());
+        let error = check(image.path(), true).unwrap_err().to_string();
+        assert!(error.contains("no file system that is known"), "{error}");
+        put(0x438, b"\x53\xef");
+        assert!(check(image.path(), true).is_ok());
+    }
+
+    #[test]
     fn what_was_cut_off() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let file = image.as_file();
-        let why = || check(image.path()).map_err(|error| error.to_string());
+        let why = || check(image.path(), false).map_err(|error| error.to_string());
         let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
         for (name, words) in [
             // 768 blocks of 4 KiB.
@@ -155,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_in_an_image() {
         let image = tempfile::NamedTempFile::new().unwrap();
-        let why = || check(image.path()).map_err(|error| error.to_string());
+        let why = || check(image.path(), false).map_err(|error| error.to_string());
         assert!(why().unwrap_err().contains("no file system"));
         image.as_file().set_len(1 << 20).unwrap();
         assert!(why().unwrap_err().contains("no file system"));

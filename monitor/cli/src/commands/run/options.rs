@@ -7,7 +7,7 @@ use paravane_agent_protocol::Exec;
 use paravane_images::oci;
 use paravane_machine as machine;
 use paravane_machine::agent::Terminal;
-use paravane_machine::spec::{Disk, DiskDevice, DiskMode, Spec, Word};
+use paravane_machine::spec::{Disk, DiskDevice, DiskFormat, DiskMode, Spec, Word};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         file: image.root.clone(),
         mode: DiskMode::ReadOnly,
         device: DiskDevice::Virtio,
+        format: DiskFormat::Raw,
     });
     let process = image.map(|image| image.process).unwrap_or_default();
     if args.console.len() > Spec::CONSOLES {
