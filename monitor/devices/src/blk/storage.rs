@@ -74,10 +74,10 @@ impl Format {
         match (self, named_qcow2(path)) {
             (Format::Raw, _) => Ok(false),
             (Format::Qcow2, _) if qcow2::is_one(file) => Ok(true),
-            (Format::Qcow2, _) => bail!("no qcow2 image, which :qcow2 says it is"),
+            (Format::Qcow2, _) => bail!("not a qcow2 image, although :qcow2 says so"),
             (Format::Named, true) if qcow2::is_one(file) => Ok(true),
             (Format::Named, true) => {
-                bail!("no qcow2 image, which its name says it is: add :raw if it is a raw disk")
+                bail!("not a qcow2 image, although its name says so: add :raw if it is a raw disk")
             }
             (Format::Named, false) if qcow2::is_one(file) => bail!(
                 "begins as a qcow2 file does: add :qcow2 if it is one, or :raw if its contents \
