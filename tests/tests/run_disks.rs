@@ -247,7 +247,7 @@ fn what_a_guest_writes_does_not_change_the_format() {
     fs::File::create(&volume).unwrap().set_len(length).unwrap();
     for (word, part) in [
         (volume.clone(), "add :raw"),
-        (format!("{volume}:qcow2"), "which :qcow2 says"),
+        (format!("{volume}:qcow2"), "although :qcow2 says"),
     ] {
         let done = run(&["--disk", &word], size);
         assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");

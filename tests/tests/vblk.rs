@@ -259,7 +259,7 @@ fn where_it_cannot_be_it_is_refused_in_a_line() {
         (
             "--disk",
             &*format!("{disk}:vbus"),
-            "another virtual machine",
+            "the machine has it twice",
         ),
     ] {
         let words = [option, word];
