@@ -61,6 +61,7 @@ pub struct Connections {
     spare: Spare,
     /// The most flows at a time.
     limit: usize,
+    /// So many of them have large buffers.
     large_buffers: usize,
     /// The most flows at a time since memory was last given back.
     most: usize,

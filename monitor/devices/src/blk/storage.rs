@@ -69,7 +69,7 @@ impl Format {
     /// Whether the open file is to be used as a qcow2 image.
     ///
     /// # Errors
-    /// Its contents contradict, and nobody has said that they may.
+    /// The file does not begin as one in the format that its name or the option says.
     fn is_qcow2(self, path: &Path, file: &File) -> anyhow::Result<bool> {
         match (self, named_qcow2(path)) {
             (Format::Raw, _) => Ok(false),
