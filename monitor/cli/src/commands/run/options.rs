@@ -29,7 +29,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
         file: image.root.clone(),
         mode: DiskMode::ReadOnly,
         device: DiskDevice::Virtio,
-        format: DiskFormat::Raw,
+        format: DiskFormat::Named,
     });
     let process = image.map(|image| image.process).unwrap_or_default();
     if args.console.len() > Spec::CONSOLES {
