@@ -132,6 +132,17 @@ pub fn keep_largest(largest: &mut BTreeMap<u32, Figures>, pids: &[u32]) {
 /// Nanoseconds of CPU time that the threads of these processes have used.
 #[must_use]
 pub fn cpu_time(pids: &[u32]) -> u64 {
+    schedule(pids, 0)
+}
+
+/// How often the host has given the threads of these processes a CPU.
+#[must_use]
+pub fn runs(pids: &[u32]) -> u64 {
+    schedule(pids, 2)
+}
+
+/// The sum of a field of all threads' `schedstat`.
+fn schedule(pids: &[u32], field: usize) -> u64 {
     let tasks = pids
         .iter()
         .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
@@ -140,6 +151,6 @@ pub fn cpu_time(pids: &[u32]) -> u64 {
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
     files
-        .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .filter_map(|text| text.split_whitespace().nth(field)?.parse::<u64>().ok())
         .sum()
 }
