@@ -165,15 +165,12 @@ fn an_idle_machine_costs_nothing() {
 /// charges for a wake-up, in ns, on average. A virtual host can charge a millisecond: its own
 /// hypervisor is slow to wake it up, and that counts as time of the thread that wakes up.
 fn bare_wake_up(seconds: u64) -> u64 {
-    let own = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-    };
+    let own = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let end = Instant::now() + Duration::from_secs(seconds);
     let (before, mut count) = (own(), 0);
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         std::thread::sleep(left.min(Duration::from_secs(IDLE_LOOK)));
         count += 1;
     }
-    (own() - before).as_nanos() as u64 / count
+    u64::try_from((own() - before).as_nanos()).unwrap() / count
 }
