@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel shows of its layer, for `paravane stats`.
+//! What the kernel shows of its layer, for `paravane calls`.
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ pub fn stats(reset: bool) -> io::Result<()> {
     let open = |flags| match openat(&debugfs, STATS, flags | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => Ok(File::from(file)),
         Err(Errno::NOENT) => Err(io::Error::other(
-            "its layer counts nothing: start it with `paravane run --stats`",
+            "its layer counts nothing: start it with `paravane run --count-calls`",
         )),
         Err(error) => Err(error.into()),
     };

@@ -8,7 +8,7 @@
 //!     paravane-agent --connect-unix PATH   connects to a Unix socket, for tests without a guest
 //!     paravane-agent --pack PATH           for `paravane cp`: writes an archive to standard output
 //!     paravane-agent --unpack PATH         for `paravane cp`: reads one from standard input
-//!     paravane-agent --layer-stats read    for `paravane stats`: prints the layer's counts
+//!     paravane-agent --layer-stats read    for `paravane calls`: prints the layer's counts
 //!     paravane-agent --layer-stats reset   the same, and then sets them to zero
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`

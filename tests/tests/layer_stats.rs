@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine's layer has counted: `run --stats`, `paravane stats`, and the layer behind it.
+//! What a machine's layer has counted: `run --count-calls`, `paravane calls`, and the layer that does.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -15,7 +15,7 @@ const SCRIPT: &str = "while read line; do \
 
 /// Calls by name: how often, cycles, and the sum of the histogram. In the order of the report.
 fn calls(machine: &Worker, more: &[&str]) -> (Vec<u64>, BTreeMap<String, [u64; 3]>) {
-    let words = [&["stats", "one", "--json"], more].concat();
+    let words = [&["calls", "one", "--json"], more].concat();
     let run = program::finish(&mut machine.command(&words));
     assert_eq!(run.code, 0, "{run:?}");
     let json: Value = serde_json::from_str(&run.stdout).unwrap();
@@ -37,7 +37,7 @@ fn calls(machine: &Worker, more: &[&str]) -> (Vec<u64>, BTreeMap<String, [u64; 3
 
 #[test]
 fn a_machine_counts_the_calls_of_its_kernel() {
-    let mut machine = Worker::start(None, SCRIPT, |_| vec!["--stats", "--cpus", "2"]);
+    let mut machine = Worker::start(None, SCRIPT, |_| vec!["--count-calls", "--cpus", "2"]);
     let (order, before) = calls(&machine, &[]);
     assert!(order.is_sorted_by(|a, b| a >= b), "{order:?}");
     machine.work();
@@ -74,7 +74,7 @@ fn a_machine_counts_the_calls_of_its_kernel() {
         assert!(now < after[call][0] / 2, "{call}: {now} {after:?}");
     }
 
-    let run = program::finish(&mut machine.command(&["stats", "one"]));
+    let run = program::finish(&mut machine.command(&["calls", "one"]));
     let mut lines = run.stdout.lines();
     assert!(lines.next().unwrap().starts_with("call  "), "{run:?}");
     assert!(
@@ -93,9 +93,9 @@ fn a_machine_counts_the_calls_of_its_kernel() {
 #[test]
 fn a_machine_that_does_not_count_says_so() {
     let machine = Worker::start(None, SCRIPT, |_| Vec::<&str>::new());
-    let run = program::finish(&mut machine.command(&["stats", "one"]));
+    let run = program::finish(&mut machine.command(&["calls", "one"]));
     let wanted = "paravane: machine one: its layer counts nothing: \
-                  start it with `paravane run --stats`\n";
+                  start it with `paravane run --count-calls`\n";
     assert_eq!((run.code, run.stderr.as_str()), (2, wanted), "{run:?}");
     machine.end();
 }

@@ -214,7 +214,7 @@ fn counts(layer: Option<&Planted>, append: &str, script: &str) -> BTreeMap<Strin
          sed -n 's/^\\(lock[.][a-z_]*\\) \\([0-9]*\\) .*/\\1 \\2/p' $S"
     );
     let mut options = vec!["--cpus", "2"];
-    options.extend(layer.is_none().then_some("--stats"));
+    options.extend(layer.is_none().then_some("--count-calls"));
     let text = run_in(layer, &options, append, &script);
     println!("{append}: {text}");
     figures(&text)
@@ -334,7 +334,7 @@ fn an_uncontended_lock_is_the_same_instructions() {
 /// Calls that wait for a lock or wake a waiter, by name. `lock.preempted` is not one: the scheduler
 /// makes it, too.
 fn calls(machine: &Worker) -> BTreeMap<String, u64> {
-    let run = program::finish(&mut machine.command(&["stats", "one", "--json", "--reset"]));
+    let run = program::finish(&mut machine.command(&["calls", "one", "--json", "--reset"]));
     assert_eq!(run.code, 0, "{run:?}");
     let json: Value = serde_json::from_str(&run.stdout).unwrap();
     let calls = json["calls"].as_array().unwrap().iter();
@@ -376,7 +376,7 @@ fn an_uncontended_lock_makes_no_calls() {
     compile("contend", folder.path());
     let volume = format!("{}:/x:ro", folder.path().display());
     let mut machine = Worker::start(None, SCRIPT, |_| {
-        vec!["--stats", "--cpus", "4", "--volume", &volume]
+        vec!["--count-calls", "--cpus", "4", "--volume", &volume]
             .into_iter()
             .map(str::to_string)
             .collect()

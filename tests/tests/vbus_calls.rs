@@ -16,7 +16,7 @@ const FEWEST: u64 = 5;
 /// A machine with a card, whose driver leaves and returns; and the words that its kernel gets.
 fn machine(words: &[&str]) -> Worker {
     let mut machine = Worker::start(None, COMMANDS, |_| {
-        let options = ["--stats", "--cpus", "2", "--net", "venet"];
+        let options = ["--count-calls", "--cpus", "2", "--net", "venet"];
         let append = words.iter().flat_map(|word| ["--append", *word]);
         options.into_iter().chain(append).collect::<Vec<_>>()
     });
@@ -41,7 +41,7 @@ fn commands(machine: &Worker) -> (u64, u64) {
 
 /// How often the layer was called, by the name of the call.
 fn called(machine: &Worker, name: &str) -> u64 {
-    let run = program::finish(&mut machine.command(&["stats", "one", "--json"]));
+    let run = program::finish(&mut machine.command(&["calls", "one", "--json"]));
     assert_eq!(run.code, 0, "{run:?}");
     let json: Value = serde_json::from_str(&run.stdout).unwrap();
     let calls = json["calls"].as_array().unwrap();

@@ -240,12 +240,12 @@ pub struct MachineOptions {
     #[arg(long)]
     pub debuggable: bool,
 
-    /// Count the calls of the machine's layer for `paravane stats`, which makes the machine slower
+    /// Count the calls of the machine's layer for `paravane calls`, which makes the machine slower
     #[arg(long)]
-    pub stats: bool,
+    pub count_calls: bool,
 
     /// On KVM, the layer that the kernel finds [default: kvm]
-    #[arg(long, value_enum, conflicts_with = "stats")]
+    #[arg(long, value_enum, conflicts_with = "count_calls")]
     pub layer: Option<RomLayer>,
 
     /// Turn off a guess of the monitor at what is faster (may be repeated)
@@ -343,7 +343,7 @@ pub struct Card {
 }
 
 #[derive(Debug, Args)]
-pub struct Stats {
+pub struct Calls {
     /// The machine's name
     pub name: String,
 

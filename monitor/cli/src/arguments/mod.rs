@@ -20,8 +20,8 @@ pub use bench_block::BenchBlock;
 pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
-    Attach, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named, Names, Ps,
-    Rm, Run, Stat, Stats, Stop,
+    Attach, Calls, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named,
+    Names, Ps, Rm, Run, Stat, Stop,
 };
 pub use profile::Profile;
 pub use tools::{
@@ -83,14 +83,15 @@ pub enum Command {
     Wait(Names),
     /// Remove machines that have ended
     Rm(Rm),
-    /// Print everything that is known of a machine, as JSON
-    Inspect(Named),
+    /// Print everything that is known of machines, as JSON
+    Inspect(Names),
     /// Print the figures of a running machine: exits, mappings, switches, host calls, steal time,
     /// device work
+    #[command(alias = "stats")]
     Stat(Stat),
-    /// Print how often the kernel of a machine of `run --stats` has called its layer, and how many
-    /// cycles the calls took
-    Stats(Stats),
+    /// Print how often the kernel of a machine of `run --count-calls` has called its layer, and how
+    /// many cycles the calls took
+    Calls(Calls),
     /// Print the attributes of a running machine's cards on a virtual bus, and set some
     Card(Card),
     /// Sample a running machine, and print where the time of its vCPUs goes: guest programs, guest

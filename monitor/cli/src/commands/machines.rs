@@ -40,16 +40,24 @@ fn each(
     names: &[String],
     act: impl Fn(&Store, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<Outcome> {
+    act_on(names, |store, name| {
+        act(store, name)?;
+        super::say(name)
+    })
+}
+
+/// The same without the names.
+fn act_on(
+    names: &[String],
+    act: impl Fn(&Store, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
     let store = Store::open()?;
     let mut failure: Option<anyhow::Error> = None;
     for name in names {
-        match act(&store, name) {
-            Ok(()) => super::say(name)?,
-            Err(error) => {
-                if let Some(earlier) = failure.replace(error) {
-                    crate::complain(&earlier);
-                }
-            }
+        if let Err(error) = act(&store, name)
+            && let Some(earlier) = failure.replace(error)
+        {
+            crate::complain(&earlier);
         }
     }
     failure.map_or(Ok(Outcome::Passed), Err)
@@ -184,16 +192,13 @@ fn row(machine: &Machine, state: State) -> [String; 4] {
 }
 
 /// `inspect`
-pub fn inspect(args: &arguments::Named) -> anyhow::Result<Outcome> {
-    let machine = Store::open()?.find(&args.name)?;
-    let state = machine.state()?;
-    writeln!(
-        io::stdout(),
-        "{}",
-        serde_json::to_string_pretty(&describe(&machine, state)?)?
-    )
-    .context(OUTPUT)?;
-    Ok(Outcome::Passed)
+pub fn inspect(args: &arguments::Names) -> anyhow::Result<Outcome> {
+    act_on(&args.names, |store, name| {
+        let machine = store.find(name)?;
+        let state = machine.state()?;
+        let text = serde_json::to_string_pretty(&describe(&machine, state)?)?;
+        writeln!(io::stdout(), "{text}").context(OUTPUT)
+    })
 }
 
 fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value> {

@@ -4,6 +4,7 @@
 mod attach;
 mod bench;
 mod boot;
+mod calls;
 mod card;
 mod conformance;
 mod conformance_report;
@@ -19,7 +20,6 @@ mod profile;
 mod rom;
 mod run;
 mod stat;
-mod stats;
 mod vbus;
 
 use crate::arguments::{Command, Conformance, HypervisorKind};
@@ -68,7 +68,7 @@ pub fn run(command: &Command) -> anyhow::Result<Outcome> {
         Command::Attach(args) => attach::run(args),
         Command::Inspect(args) => machines::inspect(args),
         Command::Stat(args) => stat::run(args),
-        Command::Stats(args) => stats::run(args),
+        Command::Calls(args) => calls::run(args),
         Command::Card(args) => card::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Monitor(args) => run::monitor(args),

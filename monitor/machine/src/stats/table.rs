@@ -3,6 +3,7 @@
 
 use super::{DEVICE_ROWS, Device, ROWS, Stats};
 use paravane_hypervisor::process::VcpuFigures;
+use paravane_user_io::text;
 use std::fmt::Write;
 
 /// Formats a machine's figures; with earlier ones, also rates per second.
@@ -12,11 +13,11 @@ pub fn table(name: &str, now: &Stats, before: Option<&Stats>) -> String {
     // Writing to a string does not fail, here and below.
     let _ = writeln!(
         out,
-        "{name}: up {}.{} s, {} MiB, {} vCPUs, {} address-space processes",
+        "{name}: up {}.{} s, {} MiB, {}, {} address-space processes",
         now.uptime_ms / 1000,
         now.uptime_ms % 1000 / 100,
         now.memory >> 20,
-        now.vcpus.len(),
+        text::count(now.vcpus.len(), "vCPU"),
         now.processes
     );
     let _ = writeln!(

@@ -63,7 +63,7 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
             .collect::<Result<_, _>>()
             .context("--console")?,
         debuggable: args.debuggable,
-        stats: args.stats,
+        stats: args.count_calls,
         layer: args.layer,
         restart: args.restart,
         timeout: args.timeout,

@@ -73,9 +73,10 @@ impl fmt::Display for Failure {
             why,
             ..
         } = self;
+        let vcpus = text::count(*vcpus as usize, "vCPU");
         write!(
             f,
-            "{name} ({system}, {place}, {vcpus} vCPUs) was not measured: {why}."
+            "{name} ({system}, {place}, {vcpus}) was not measured: {why}."
         )
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane stats`: which calls of its layer a machine's kernel has made, and what they took.
+//! `paravane calls`: which calls of its layer a machine's kernel has made, and what they took.
 //!
 //! The agent reads what the guest's kernel shows of the layer's section `stats`. So it is the same
 //! for each layer that counts. What comes from the guest is hostile: it is bounded and checked.
@@ -45,7 +45,7 @@ struct Report<'a> {
 }
 
 /// Runs the command.
-pub fn run(args: &arguments::Stats) -> anyhow::Result<Outcome> {
+pub fn run(args: &arguments::Calls) -> anyhow::Result<Outcome> {
     let what = if args.reset { "reset" } else { "read" };
     let mut far = Far::start(&args.name, Stream::Output, || Ok(["--layer-stats", what]))?;
     let output = far.child.stdout.take().context("no output")?;
