@@ -24,6 +24,9 @@ fn image() -> PathBuf {
             "memcached",
             "netavark",
             "crun",
+            "iproute2",
+            "iputils-ping",
+            "nftables",
             "nginx-light",
             "openssh-client",
             "openssh-server",
@@ -159,6 +162,39 @@ fn podman() {
         curl --retry 9 --retry-connrefused -s http://127.0.0.1:8081/";
     let answer = shell(script);
     assert_eq!(answer, "inner\n67108864\n50\nfrom a container\n");
+}
+
+/// Firewalls and traffic control: each rule is taken, and the ones that drop packets do.
+#[test]
+#[ignore = "minutes, with an image to be made: make test-release"]
+fn packets_are_filtered_and_queued() {
+    let script = "ping -qc1 -W2 127.0.0.1 >/dev/null
+        nft -f - <<-E
+            table inet t {
+                flowtable f { hook ingress priority 0; devices = { lo }; }
+                chain forward { type filter hook forward priority 0; ip protocol tcp flow add @f; }
+                chain input { type filter hook input priority 0; meta l4proto icmp counter drop; }
+            }
+        E
+        if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo nft; fi
+        nft flush ruleset
+        iptables -A INPUT -m ttl --ttl-eq 64 -m string --algo bm --string never -j DROP
+        iptables -A INPUT -m time --timestart 00:00 --timestop 23:59:59 -j ACCEPT
+        iptables -t mangle -A POSTROUTING -j TTL --ttl-set 9
+        iptables -I INPUT -m ttl --ttl-lt 10 -p icmp -j DROP
+        if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo iptables; fi
+        iptables -F; iptables -t mangle -F
+        tc qdisc add dev lo root handle 1: prio
+        tc filter add dev lo parent 1: protocol ip prio 1 flower ip_proto icmp action drop
+        if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo flower; fi
+        tc filter del dev lo parent 1: prio 1
+        tc filter add dev lo parent 1: protocol ip prio 2 matchall action drop
+        if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo matchall; fi
+        tc qdisc del dev lo root
+        ping -qc1 -W2 127.0.0.1 >/dev/null
+        ls /sys/class/net | grep dummy || true
+        ip link add dummy0 type dummy; ls /sys/class/net | grep -c dummy";
+    assert_eq!(shell(script), "1\n");
 }
 
 #[test]
