@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=bash
 #
-# The tests of the workspace, three programs at a time. To be sourced.
+# The tests of the workspace, two programs at a time. To be sourced.
 #
 # Many programs start one virtual machine after the other and leave a processor idle, others wait.
-# Each runs one test at a time here. Two at a time left a third of two processors idle. Programs
-# that measure time, or need the host for themselves, say so in a line `// Alone: REASON` of their
-# source. They run after the others, one after the other.
+# Each runs one test at a time here, so the host has no more to do than with two tests of one
+# program at a time. Programs that measure time, or need the host for themselves, say so in a line
+# `// Alone: REASON` of their source. They run after the others, one after the other.
 
-lanes=3
+lanes=2
 
 # The longest that a unit may take, in seconds. A unit that takes longer hangs. The slowest takes
 # five minutes.

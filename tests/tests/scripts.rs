@@ -204,7 +204,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     run
 }
 
-/// Programs run three at a time, but for those that need the host for themselves.
+/// Programs run two at a time, but for those that need the host for themselves.
 #[test]
 fn programs_run_in_lanes() {
     let run = lanes(["attacks", "conformance", "gdb"], "");
@@ -222,12 +222,11 @@ fn programs_run_in_lanes() {
         place.unwrap_or_else(|| panic!("{line}: {run:?}"))
     };
     assert_eq!(order.len(), 10, "{run:?}");
-    // Three begin before the first ends, and the one alone when all have ended.
-    assert!(
-        order[..3].iter().all(|line| line.starts_with("begin ")),
-        "{run:?}"
+    // The second begins before the first ends, and the one alone when all have ended.
+    assert_eq!(
+        place("begin", "--doc").max(place("begin", "--lib --bins")),
+        1
     );
-    assert!(order[3].starts_with("end "), "{run:?}");
     assert_eq!(place("begin", "--test conformance"), 8);
     assert_eq!(place("end", "--test conformance"), 9);
     // One test at a time in a lane, and as many as the program likes alone.
