@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine's layer has counted: `run --count-calls`, `paravane calls`, and the layer that does.
+//! What a machine's layer has counted: `run --count-calls`, `paravane calls`, and the layer that
+//! counts.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

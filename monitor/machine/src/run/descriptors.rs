@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Room for the descriptors of shared folders: the device has one for each file that the guest
-//! knows.
+//! knows. What else a guest can have the monitor open must leave some of them.
 //!
 //! Linux doubles a process's table when it is full. While several threads share it, the thread that
 //! needs the room then sleeps until all CPUs have passed through the scheduler (`expand_fdtable()`
@@ -23,13 +23,18 @@ pub fn raise() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// The number of descriptors that the process may have.
+pub fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Makes room, and leaves the limit as it was: programs that build a kernel need no more. While the
 /// process has other threads, this is one of the sleeps that it saves. Without the room, everything
 /// works.
 pub fn make_room() {
     let before = getrlimit(Resource::Nofile);
     raise();
-    let most = getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
+    let most = limit();
     let last = i32::try_from(most.min(ROOM).saturating_sub(1)).unwrap_or(0);
     // The last one may be in use: then there is room.
     if let Err(error) = rustix::io::fcntl_dupfd_cloexec(stderr(), last) {
@@ -53,7 +58,6 @@ mod tests {
     fn the_table_has_room_for_many() {
         make_room();
         raise();
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(ROOM);
-        assert!(size() >= most.min(ROOM), "{}", size());
+        assert!(size() >= limit().min(ROOM), "{}", size());
     }
 }
