@@ -40,6 +40,8 @@ fn rights_that_a_write_takes_away_are_gone_in_the_guest() {
         ": >f",
         "truncate -s 1 f",
         "fallocate -l 4096 f",
+        // The answer to the first has the rights, and what the second does is the guest's own.
+        "touch f; echo evil >>f",
     ] {
         let file = machine.shared().join("f");
         let _ = fs::remove_file(&file);

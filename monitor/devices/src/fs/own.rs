@@ -42,6 +42,9 @@ struct Note {
     running: u32,
     /// The end of the last one.
     ended: Option<Instant>,
+    /// Of [`Thing::File`]: a change of the contents ran beside one of them. The attributes that the
+    /// guest got may be those from before it.
+    mixed: bool,
 }
 
 impl Note {
@@ -50,6 +53,13 @@ impl Note {
             || self
                 .ended
                 .is_some_and(|ended| now.saturating_duration_since(ended) < RECENT)
+    }
+
+    /// The file's contents change from now on: changes of attributes that are reported next may
+    /// come from that, and the guest has not got them.
+    fn is_overtaken(&mut self) {
+        self.ended = None;
+        self.mixed |= self.running > 0;
     }
 }
 
@@ -102,7 +112,22 @@ impl Own {
                 return None;
             }
         }
-        notes.of.entry(thing.clone()).or_default().running += 1;
+        let mut beside_contents = false;
+        match thing {
+            Thing::Contents(inode) => {
+                if let Some(file) = notes.of.get_mut(&Thing::File(inode)) {
+                    file.is_overtaken();
+                }
+            }
+            Thing::File(inode) => {
+                let contents = notes.of.get(&Thing::Contents(inode));
+                beside_contents = contents.is_some_and(|note| note.running > 0);
+            }
+            Thing::Name(..) => {}
+        }
+        let note = notes.of.entry(thing.clone()).or_default();
+        note.mixed = beside_contents || note.mixed && note.running > 0;
+        note.running += 1;
         drop(notes);
         Some(Noted { own: self, thing })
     }
@@ -112,7 +137,7 @@ impl Own {
         notes
             .of
             .get(thing)
-            .is_some_and(|note| note.is_recent(Instant::now()))
+            .is_some_and(|note| !note.mixed && note.is_recent(Instant::now()))
     }
 
     /// Whether the guest changes a name or the file of that name.
@@ -173,6 +198,33 @@ mod tests {
         std::thread::sleep(RECENT);
         own.tidy();
         assert!(own.lock().of.is_empty());
+    }
+
+    /// The guest gets the attributes of the first change, and the second may change them again.
+    #[test]
+    fn a_change_of_the_contents_overtakes_one_of_the_attributes() {
+        let own = Own::default();
+        // After it.
+        drop(own.file(1));
+        assert!(own.has_file(1));
+        drop(own.contents(1));
+        assert!(!own.has_file(1) && own.has_contents(1));
+        // Before it.
+        drop(own.file(1));
+        assert!(own.has_file(1));
+        // Beside it, in both orders.
+        let file = own.file(2);
+        drop(own.contents(2));
+        assert!(!own.has_file(2));
+        drop(file);
+        assert!(!own.has_file(2));
+        let contents = own.contents(3);
+        drop(own.file(3));
+        assert!(!own.has_file(3) && own.has_contents(3));
+        drop(contents);
+        assert!(!own.has_file(3));
+        drop(own.file(3));
+        assert!(own.has_file(3) && !own.has_file(1 << 32));
     }
 
     #[test]
