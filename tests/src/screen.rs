@@ -137,16 +137,26 @@ impl Screen {
     /// # Panics
     /// When it does not end, or leaves the terminal with other settings than it found.
     pub fn end(&mut self) -> i32 {
-        let deadline = Instant::now() + LONG;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "the program does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        };
+        let code = wait(&mut self.child);
         assert_eq!(settings(&self.theirs), self.before);
-        status.code().unwrap_or(-1)
+        code
+    }
+
+    /// Closes the terminal, as a window that is closed, and waits until the program ends. Returns
+    /// its exit code.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[must_use]
+    pub fn close(self) -> i32 {
+        let Screen {
+            ours,
+            theirs,
+            mut child,
+            ..
+        } = self;
+        drop((ours, theirs));
+        wait(&mut child)
     }
 
     /// Checks a shell in a guest: this terminal is raw, the guest has a terminal of the same size,
@@ -188,6 +198,18 @@ impl Screen {
     pub fn resize(&mut self, columns: u16, rows: u16) {
         size(&self.ours, columns, rows);
         self.shown.set_size(cells(rows), cells(columns));
+    }
+}
+
+/// Waits until the program ends. Returns its exit code.
+fn wait(child: &mut Child) -> i32 {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().unwrap_or(-1);
+        }
+        assert!(Instant::now() < deadline, "the program does not end");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

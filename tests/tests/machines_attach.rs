@@ -121,6 +121,26 @@ fn a_terminal_is_left_and_found_again() {
     assert_eq!(screen.end(), 0);
     assert_eq!(user.state("m"), "running");
 
+    // A terminal that is closed leaves it, too, with the exit code of the signal.
+    let mut screen = Screen::start(user.command(&["attach", "m"]));
+    screen.enter("echo here-$left\r");
+    screen.until("here-42");
+    assert_eq!(screen.close(), 128 + 1);
+
+    // A command of its own gets the signal.
+    let script = "trap 'echo hup >/tmp/f; exit 7' HUP; echo ready; while :; do sleep .1; done";
+    let words = ["exec", "--tty", "m", "--", "sh", "-c", script];
+    let mut screen = Screen::start(user.command(&words));
+    screen.until("ready");
+    assert_eq!(screen.close(), 7);
+    assert_eq!(user.ok(&["exec", "m", "--", "cat", "/tmp/f"]), "hup\n");
+    let script = "trap '' HUP; echo ready; while :; do sleep 1; done";
+    let words = ["exec", "--tty", "m", "--", "sh", "-c", script];
+    let mut screen = Screen::start(user.command(&words));
+    screen.until("ready");
+    assert_eq!(screen.close(), 128 + 1);
+    assert_eq!(user.state("m"), "running");
+
     let mut screen = Screen::start(user.command(&["attach", "m"]));
     screen.enter("echo still-$left\r");
     screen.until("still-42");

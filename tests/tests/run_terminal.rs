@@ -63,6 +63,30 @@ fn ended_from_outside() {
     assert_eq!(screen.end(), 128 + 15);
 }
 
+/// What a command does at SIGHUP, in a folder of the host.
+const SAVE: &str = "trap 'sleep .5; echo saved >/v/f; exit 5' HUP; echo ready
+    while :; do sleep .1; done";
+
+/// A window that is closed, or a connection of ssh that breaks: the command gets SIGHUP and time.
+#[test]
+fn a_closed_terminal_is_a_signal() {
+    for options in [&["--tty"][..], &[], &["--restart", "always"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = format!("{}:/v", folder.path().display());
+        let words = ["--volume", &volume, "--", "sh", "-c", SAVE];
+        let mut screen = start(&[options, &words].concat());
+        screen.until("ready");
+        assert_eq!(screen.close(), 5, "{options:?}");
+        let saved = fs::read_to_string(folder.path().join("f"));
+        assert_eq!(saved.unwrap(), "saved\n", "{options:?}");
+    }
+    // A command that does not end.
+    let script = "trap '' HUP; echo ready; while :; do sleep 1; done";
+    let mut screen = start(&["--tty", "--", "sh", "-c", script]);
+    screen.until("ready");
+    assert_eq!(screen.close(), 128 + 1);
+}
+
 #[test]
 fn a_panic_leaves_the_terminal_in_order() {
     let mut screen = start(&[]);

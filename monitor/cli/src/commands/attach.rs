@@ -14,13 +14,15 @@ use paravane_user_io::outcome::Outcome;
 use paravane_user_io::outlet::Outlet;
 use paravane_user_io::signals::Signals;
 use rustix::io::Errno;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at a machine's output. It is shorter if input comes from a terminal.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
+/// The signal of a terminal that is gone.
+const SIGHUP: u8 = 1;
 /// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 /// Pieces of output in a turn. The next turn goes on with the rest, after input and signals.
@@ -46,6 +48,8 @@ enum Step {
     On,
     /// The user has left.
     Left,
+    /// The terminal is gone.
+    HungUp,
     /// The command has closed its input.
     Gone,
 }
@@ -118,7 +122,7 @@ impl Input {
                 // The command's input stays open: another client may attach.
                 self.open = false;
                 return Ok(if self.terminal.is_some() {
-                    Step::Left
+                    Step::HungUp
                 } else {
                     Step::On
                 });
@@ -160,6 +164,8 @@ struct Session {
     output: Vec<u8>,
     input: Option<Input>,
     signals: Signals,
+    /// Input, output or errors of this program have or had a terminal.
+    at_terminal: bool,
     /// The command has got the signal. A second one ends this program at once.
     signalled: bool,
 }
@@ -172,6 +178,8 @@ enum End {
     Killed,
     /// The user has left.
     Left,
+    /// The terminal is gone.
+    HungUp,
 }
 
 /// `attach`
@@ -187,6 +195,9 @@ pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
         output: Vec::new(),
         input,
         signals,
+        at_terminal: io::stdin().is_terminal()
+            || io::stdout().is_terminal()
+            || io::stderr().is_terminal(),
         signalled: false,
     };
     let end = events::run(&mut session);
@@ -195,6 +206,7 @@ pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     Ok(match end? {
         End::Machine(code) => Outcome::Guest(code),
         End::Left => Outcome::Passed,
+        End::HungUp => Outcome::Interrupted(SIGHUP),
         End::Killed => {
             let name = &session.machine.name;
             eprintln!("paravane: machine {name}: its monitor was killed");
@@ -220,6 +232,11 @@ impl Session {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
+                // The signal of the terminal follows.
+                Err(Errno::IO) if self.at_terminal => {
+                    self.output.clear();
+                    break;
+                }
                 Err(error) => return Err(io::Error::from(error)).context("cannot write"),
             }
         }
@@ -245,6 +262,10 @@ impl Task for Session {
         }
         self.print()?;
         if let (Some(number), false) = (self.signals.pending(), self.signalled) {
+            // A terminal that is closed ends this program only, as a connection of ssh that breaks.
+            if number == SIGHUP && self.at_terminal {
+                return Ok(Some(End::HungUp));
+            }
             self.signalled = true;
             if let Err(error) = ask(&self.machine, &Request::Signal { number }) {
                 // It may be about to end.
@@ -261,6 +282,7 @@ impl Task for Session {
             match input.step()? {
                 Step::On => {}
                 Step::Left => return Ok(Some(End::Left)),
+                Step::HungUp => return Ok(Some(End::HungUp)),
                 Step::Gone => self.input = None,
             }
         }

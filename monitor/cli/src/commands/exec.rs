@@ -13,6 +13,12 @@ use paravane_user_io::outcome::Outcome;
 use paravane_user_io::signals::Signals;
 use std::os::unix::net::UnixStream;
 use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// The signal of a terminal that is gone.
+const SIGHUP: u8 = 1;
+/// The time that a command has whose terminal is gone. It may go on in the machine after that.
+const LEAVE: Duration = Duration::from_secs(3);
 
 /// The stage of the session.
 enum Stage {
@@ -27,12 +33,14 @@ struct Session {
     signals: Signals,
     /// A signal was passed to the command. A second one ends this program at once.
     signalled: bool,
+    /// The terminal is gone, and this program ends then.
+    leaves_at: Option<Instant>,
 }
 
 /// How a session ends.
 enum End {
     Command(Ended),
-    /// By a signal, before the command was started.
+    /// By a signal, before the command was started, or after its terminal was gone.
     Interrupted(u8),
     /// The connection to the agent is lost.
     Lost(anyhow::Error),
@@ -48,6 +56,7 @@ pub fn run(args: &arguments::Exec) -> anyhow::Result<Outcome> {
         stage: Stage::Asked(asked, Box::new(exec)),
         signals,
         signalled: false,
+        leaves_at: None,
     };
     let end = events::run(&mut session);
     // Restores the terminal.
@@ -98,10 +107,21 @@ impl Task for Session {
                     relay.signal(signal)?;
                     self.signalled = true;
                 }
-                match relay.work() {
-                    Ok(ended) => Ok(ended.map(End::Command)),
-                    Err(error) => Ok(Some(End::Lost(error))),
+                let ended = match relay.work() {
+                    Ok(ended) => ended.map(End::Command),
+                    Err(error) => Some(End::Lost(error)),
+                };
+                if ended.is_none() && relay.hung_up() {
+                    let now = Instant::now();
+                    if now >= *self.leaves_at.get_or_insert(now + LEAVE) {
+                        return Ok(Some(End::Interrupted(SIGHUP)));
+                    }
+                    if !self.signalled {
+                        relay.signal(SIGHUP)?;
+                        self.signalled = true;
+                    }
                 }
+                Ok(ended)
             }
         }
     }
@@ -113,6 +133,9 @@ impl Task for Session {
         match &self.stage {
             Stage::Asked(asked, _) => asked.waits(waits),
             Stage::Running(relay) => relay.waits(waits),
+        }
+        if let Some(time) = self.leaves_at {
+            waits.until(time);
         }
     }
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent};
 use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use paravane_user_io::outlet::Outlet;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -47,6 +48,8 @@ pub struct Relay {
     error: Vec<u8>,
     /// Output is dropped when the disk is full.
     forgets: bool,
+    /// A terminal of this program is gone.
+    hung_up: bool,
     ended: Option<Ended>,
 }
 
@@ -62,8 +65,15 @@ impl Relay {
             output: Vec::new(),
             error: Vec::new(),
             forgets: false,
+            hung_up: false,
             ended: None,
         }
+    }
+
+    /// Whether a terminal of this program is gone. Nothing ends by that. The host sends SIGHUP only
+    /// if it was the terminal that controls the program, and perhaps later than this is seen.
+    pub fn hung_up(&self) -> bool {
+        self.hung_up
     }
 
     /// From now on output is dropped when the disk is full: a machine in the background outlives
@@ -154,7 +164,9 @@ impl Relay {
         match rustix::io::read(rustix::stdio::stdin(), &mut piece) {
             // Another program with the same terminal was faster.
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(0) | Err(Errno::IO) if self.terminal.is_some() => self.ended = Some(Ended::Left),
+            Ok(0) | Err(Errno::IO) if self.terminal.is_some() => {
+                (self.input, self.hung_up) = (false, true);
+            }
             Ok(0) => {
                 self.input = false;
                 self.link.put(&ToAgent::EndOfInput)?;
@@ -230,6 +242,9 @@ impl Relay {
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR) => {}
                     Err(Errno::NOSPC | Errno::DQUOT) if self.forgets => done = bytes.len(),
+                    Err(Errno::IO) if is_device(outlet.file()) => {
+                        (done, self.hung_up) = (bytes.len(), true);
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -237,4 +252,11 @@ impl Relay {
         }
         Ok(())
     }
+}
+
+/// Whether a file is a device such as a terminal, whose error means that it is gone, and not that a
+/// disk is damaged.
+fn is_device(file: BorrowedFd<'_>) -> bool {
+    let mode = rustix::fs::fstat(file).map(|stat| stat.st_mode);
+    mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::CharacterDevice)
 }

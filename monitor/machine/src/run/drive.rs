@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// How long an aborted start has to finish, so that it can be cleaned up.
 const LEAVE: Duration = Duration::from_millis(500);
+/// The signal of a terminal that is gone.
+const SIGHUP: u8 = 1;
 /// Pieces of output, or connections, taken before anything else is served.
 const BURST: usize = 64;
 
@@ -289,7 +291,13 @@ impl<'a> Drive<'a> {
         let (State::Running, Some(relay)) = (self.life.state(), &mut self.relay) else {
             return Ok(());
         };
-        match relay.work() {
+        let done = relay.work();
+        let hung_up = relay.hung_up();
+        match done {
+            Ok(None) if hung_up && !self.signalled => {
+                self.signalled = true;
+                self.happens(Event::Signal(SIGHUP))
+            }
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {
                 tracing::info!(ms = ms(self.begun), "the command has ended");
