@@ -28,6 +28,12 @@ const BYTES: u64 = 1 << 40;
 
 /// Runs the command.
 pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
+    if args.from == "-" || args.to == "-" {
+        bail!(
+            "-: a stream cannot be copied: `paravane exec NAME -- tar -c PATH` prints an archive \
+             (./- is a file)"
+        );
+    }
     match (in_machine(&args.from), in_machine(&args.to)) {
         (Some((name, path)), None) => out(name, path, Path::new(&args.to)),
         (None, Some((name, path))) => into(Path::new(&args.from), name, path),

@@ -45,6 +45,10 @@ use paravane_user_io::stderr::say;
 use restarter::{Life, Role};
 use std::time::{Duration, Instant};
 
+/// The exit code of a machine that could not be started, or whose monitor has failed, as `paravane`
+/// returns it.
+const NOT_STARTED: u8 = 2;
+
 /// How a machine is run.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -157,19 +161,21 @@ impl Run<'_> {
                 asked: None,
             },
         };
-        let starting = machine.begin(network, self.named, self.gdb)?;
-        let ended = Drive::new(starting, options, &signals, control, begun)?.run();
+        let ended = machine
+            .begin(network, self.named, self.gdb)
+            .and_then(|starting| Drive::new(starting, options, &signals, control, begun))
+            .and_then(Drive::run);
         tracing::info!(ms = ms(begun), "the machine is gone");
-        let (outcome, told) = ended?;
-        if let Some(report) = &report {
-            report.tell(told);
+        if let (Some(report), Ok((_, told))) = (&report, &ended) {
+            report.tell(*told);
         }
         if let Some(hold) = &mut hold {
-            hold.set_ended(&Ended {
-                code: outcome.code(),
-            })?;
+            let code = ended
+                .as_ref()
+                .map_or(NOT_STARTED, |(outcome, _)| outcome.code());
+            hold.set_ended(&Ended { code })?;
         }
-        Ok(outcome)
+        ended.map(|(outcome, _)| outcome)
     }
 }
 

@@ -162,7 +162,7 @@ impl Restarter<'_> {
                         return self.ended(outcome);
                     }
                 }
-                Next::Stop => return self.stopped(&end, life_end),
+                Next::Stop => return self.stopped(&end),
                 Next::GiveUp(why) => {
                     say(&format!("paravane: {why}\n"));
                     let code = if end.code == 0 { 1 } else { end.code };
@@ -217,7 +217,7 @@ impl Restarter<'_> {
     }
 
     /// The last life has ended, and nothing is wrong with that.
-    fn stopped(self, end: &MonitorEnd, life_end: LifeEnd) -> anyhow::Result<Role> {
+    fn stopped(self, end: &MonitorEnd) -> anyhow::Result<Role> {
         let outcome = match (end.told, self.asked) {
             // The signal has come before the monitor could take it, or a second one, or when the
             // guest had rebooted.
@@ -229,10 +229,6 @@ impl Restarter<'_> {
             say(&format!(
                 "paravane: the machine's monitor was ended by signal {signal}\n"
             ));
-            return Ok(Role::Restarter(outcome));
-        }
-        // A machine that has never run has no end to be recorded.
-        if life_end == LifeEnd::NotStarted && self.restarts.count() == 0 {
             return Ok(Role::Restarter(outcome));
         }
         self.ended(outcome)
