@@ -7,6 +7,7 @@ use paravane_tests::user::User;
 use paravane_tests::{program, tree, vm};
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -187,6 +188,67 @@ fn the_last_lines_of_a_log() {
         user.ok(&["logs", "--tail", "99", "--follow", "log"]),
         "1\n2\n3\n4\n5\nend"
     );
+}
+
+/// A machine that prints without end does not keep `logs` from ending, and its last line is one.
+#[test]
+fn the_last_line_of_a_log_that_grows() {
+    let user = User::new();
+    let script = "i=0; while :; do i=$((i + 1)); echo $i; done";
+    user.detach(&["--name", "log"], script);
+    for _ in 0..20 {
+        assert_eq!(user.ok(&["logs", "-n", "1", "log"]).lines().count(), 1);
+    }
+    assert!(user.ok(&["logs", "log"]).starts_with("1\n2\n"));
+    user.ok(&["kill", "log"]);
+}
+
+/// Whatever ends a machine first, each command that asks for its end has what it wants, or is told
+/// that the machine does not run.
+#[test]
+fn ended_by_several_at_once() {
+    let user = User::new();
+    user.ok(&["create", "--name", "a", "--", "sh", "-c", "sleep .5"]);
+    for round in 0..5 {
+        user.ok(&["start", "a"]);
+        std::thread::sleep(Duration::from_millis(round * 110));
+        let commands = ["stop", "stop", "restart", "kill", "stop"].map(|command| {
+            let mut command = user.command(&[command, "a"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        for command in commands {
+            let run = program::finish_child(command);
+            let told = ["is not running", "is running", "was ended while it started"];
+            let told = told.iter().any(|words| run.stderr.contains(words));
+            assert!(run.code == 0 || run.code == 2 && told, "{run:?}");
+        }
+        user.run(&["kill", "a"]);
+        user.wait_for("a", "exited");
+    }
+}
+
+/// A machine that cannot be started has an end, and its log the reason.
+#[test]
+fn a_start_that_fails_is_an_end() {
+    let user = User::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let publish = format!("{}:80", taken.local_addr().unwrap().port());
+    for (name, restart) in [("a", "no"), ("b", "always")] {
+        user.ok(&[
+            "create",
+            "--name",
+            name,
+            "--restart",
+            restart,
+            "--publish",
+            &publish,
+        ]);
+        user.refused(&["start", name], "in use");
+        assert_eq!(user.state(name), "exited", "{name}");
+        assert_eq!(user.ok(&["wait", name]), "2\n");
+        assert!(user.ok(&["logs", name]).contains("in use"));
+    }
 }
 
 #[test]

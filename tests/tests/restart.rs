@@ -355,11 +355,14 @@ fn a_restart_that_fails_is_told() {
     user.detach(&options, &script);
     // The disk is gone when the guest reboots.
     drop(disk);
+    assert_eq!(user.state("m"), "running");
     let run = program::finish(
         user.command(&["exec", "m", "--", "reboot", "-f"])
             .stdin(Stdio::null()),
     );
     assert_ne!(run.code, 0, "{run:?}");
+    // It waits before each further try.
+    user.wait_for("m", "restarting");
     user.wait_for("m", "exited");
     let machine = user.inspect("m");
     assert_eq!(

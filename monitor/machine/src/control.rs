@@ -218,14 +218,12 @@ impl Asked {
     /// The machine has no monitor that listens.
     pub fn new(machine: &Machine, request: &Request) -> anyhow::Result<Self> {
         let (_folder, path) = short_path(machine)?;
-        let connected = UnixStream::connect(path);
-        let mut stream = connected.with_context(|| unreachable(&machine.name))?;
+        let gone = |error| unreachable(&machine.name, error);
+        let mut stream = UnixStream::connect(path).map_err(gone)?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         // The request fits into the socket's buffer.
-        stream
-            .write_all(&line)
-            .with_context(|| unreachable(&machine.name))?;
+        stream.write_all(&line).map_err(gone)?;
         stream.set_nonblocking(true)?;
         Ok(Asked {
             stream,
@@ -264,19 +262,26 @@ impl Asked {
             Err(Errno::AGAIN | Errno::INTR) if Instant::now() < self.until => {
                 return Ok(Poll::Pending);
             }
-            Err(error) => {
-                return Err(io::Error::from(error)).with_context(|| unreachable(&self.name));
-            }
+            Err(Errno::AGAIN | Errno::INTR) => bail!(
+                "machine {}: its monitor has not answered for {} s",
+                self.name,
+                PATIENCE.as_secs()
+            ),
+            Err(error) => return Err(unreachable(&self.name, error).into()),
         };
+        if received.bytes == 0 {
+            return Err(unreachable(&self.name, "it has ended").into());
+        }
         let mut file = None;
         for message in attached.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 file = files.last().or(file);
             }
         }
-        let answer: Answer =
-            serde_json::from_slice(bytes.get(..received.bytes).unwrap_or_default())
-                .with_context(|| format!("{}: no answer", unreachable(&self.name)))?;
+        let answer: Answer = serde_json::from_slice(
+            bytes.get(..received.bytes).unwrap_or_default(),
+        )
+        .with_context(|| format!("machine {}: its monitor's answer is damaged", self.name))?;
         match answer.error {
             None => Ok(Poll::Ready(file)),
             Some(error) => bail!("machine {}: {error}", self.name),
@@ -284,8 +289,21 @@ impl Asked {
     }
 }
 
-fn unreachable(name: &str) -> String {
-    format!("cannot reach the monitor of machine {name}")
+/// A machine has no monitor that listens, or has lost it before the answer: it is ending, or is
+/// about to start again. The error of the socket is words only: the caller's own output has no part
+/// in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot reach the monitor of machine {name}: {why}")]
+pub struct Unreachable {
+    name: String,
+    why: String,
+}
+
+fn unreachable(name: &str, why: impl ToString) -> Unreachable {
+    Unreachable {
+        name: name.to_string(),
+        why: why.to_string(),
+    }
 }
 
 /// Sends a request to a machine's monitor and waits for the answer, with its descriptor, if any.

@@ -45,10 +45,32 @@ impl Log {
         Ok(())
     }
 
-    /// Prints the last lines of what was printed so far. A line without an end counts.
+    /// The bytes that are there now and were not read yet. The machine may go on printing faster
+    /// than they are read.
+    fn rest(&mut self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in [&mut self.old, &mut self.now].into_iter().flatten() {
+            bytes += file
+                .metadata()?
+                .len()
+                .saturating_sub(file.stream_position()?);
+        }
+        Ok(bytes)
+    }
+
+    /// Prints what was printed up to now.
+    pub fn print_so_far(&mut self) -> anyhow::Result<()> {
+        let rest = self.rest()?;
+        let mut out = io::stdout().lock();
+        io::copy(&mut self.take(rest), &mut out)?;
+        Ok(out.flush()?)
+    }
+
+    /// Prints the last lines of what was printed up to now. A line without an end counts.
     pub fn print_last(&mut self, lines: usize) -> anyhow::Result<()> {
         let mut all = Vec::new();
-        self.read_to_end(&mut all)?;
+        let rest = self.rest()?;
+        self.take(rest).read_to_end(&mut all)?;
         let mut out = io::stdout().lock();
         out.write_all(last_lines(&all, lines))?;
         Ok(out.flush()?)

@@ -6,7 +6,7 @@ use super::run;
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_kernel as kernel;
-use paravane_machine::control::{Request, ask};
+use paravane_machine::control::{Request, Unreachable, ask};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
@@ -20,7 +20,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time in which a monitor must end its machine.
 const END: Duration = Duration::from_secs(10);
@@ -114,11 +114,11 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     child.wait()?;
     let complaints = std::fs::read(&path)?;
     let complaints = String::from_utf8_lossy(&complaints);
-    let last = complaints
-        .lines()
-        .next_back()
-        .unwrap_or("its monitor said nothing");
-    bail!("{}", last.trim_start_matches("paravane: "))
+    match complaints.lines().next_back() {
+        Some(last) => bail!("{}", last.trim_start_matches("paravane: ")),
+        // By another command.
+        None => bail!("machine {} was ended while it started", machine.name),
+    }
 }
 
 /// `ps`
@@ -174,7 +174,7 @@ fn row(machine: &Machine, state: State) -> [String; 4] {
     };
     let state = match state {
         State::Created => "created".to_string(),
-        State::Running { .. } => "running".to_string(),
+        State::Running { pid } => running_word(machine, pid).to_string(),
         State::Exited(code) => format!("exited {code}"),
         State::Died => "died".to_string(),
     };
@@ -191,6 +191,15 @@ fn row(machine: &Machine, state: State) -> [String; 4] {
     ]
 }
 
+/// The state of a machine that has not ended. Between two lives, its restarter stands in for its
+/// monitor.
+fn running_word(machine: &Machine, pid: u32) -> &'static str {
+    match machine.lives() {
+        Ok(Some(lives)) if lives.restarter == pid => "restarting",
+        _ => "running",
+    }
+}
+
 /// `inspect`
 pub fn inspect(args: &arguments::Names) -> anyhow::Result<Outcome> {
     act_on(&args.names, |store, name| {
@@ -204,7 +213,7 @@ pub fn inspect(args: &arguments::Names) -> anyhow::Result<Outcome> {
 fn describe(machine: &Machine, state: State) -> anyhow::Result<serde_json::Value> {
     let (word, pid, code) = match state {
         State::Created => ("created", None, None),
-        State::Running { pid } => ("running", Some(pid), None),
+        State::Running { pid } => (running_word(machine, pid), Some(pid), None),
         State::Exited(code) => ("exited", None, Some(code)),
         State::Died => ("died", None, None),
     };
@@ -255,14 +264,18 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let mut log = Log::open(&machine)?;
-    if let Some(lines) = args.tail {
-        log.print_last(lines)?;
+    match args.tail {
+        Some(lines) => log.print_last(lines)?,
+        None => log.print_so_far()?,
+    }
+    if !args.follow {
+        return Ok(Outcome::Passed);
     }
     loop {
         // Read the state first: everything printed before the end is then read below.
         let state = machine.state()?;
         log.print()?;
-        if !args.follow || !matches!(state, State::Running { .. }) {
+        if !matches!(state, State::Running { .. }) {
             return Ok(Outcome::Passed);
         }
         std::thread::sleep(LOOK);
@@ -279,16 +292,31 @@ pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
 /// Asks a machine to end, and waits for that.
 fn end(machine: &Machine, seconds: u64) -> anyhow::Result<()> {
     let name = &machine.name;
-    match ask(machine, &Request::Stop { seconds }) {
-        Ok(_) => {}
-        // The machine has ended in the meantime.
-        Err(_) if !matches!(machine.state()?, State::Running { .. }) => {}
-        Err(error) => return Err(error),
-    }
+    ask_while_running(machine, &Request::Stop { seconds })?;
     if !machine.wait_gone(Duration::from_secs(seconds) + END)? {
         bail!("machine {name} does not end: `paravane kill {name}`");
     }
     Ok(())
+}
+
+/// Sends a request to a machine's monitor until one answers, or the machine has ended: one monitor
+/// may have ended already, and the next not listen yet. Returns whether one has answered.
+fn ask_while_running(machine: &Machine, request: &Request) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + END;
+    loop {
+        let error = match ask(machine, request) {
+            Ok(_) => return Ok(true),
+            Err(error) => error,
+        };
+        // The machine has ended in the meantime.
+        if !matches!(machine.state()?, State::Running { .. }) {
+            return Ok(false);
+        }
+        if !error.is::<Unreachable>() || Instant::now() >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// `restart`
@@ -326,7 +354,10 @@ pub fn kill(args: &arguments::Kill) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = running(store, name)?;
         match args.signal {
-            Some(number) => ask(&machine, &Request::Signal { number }).map(drop),
+            Some(number) => match ask_while_running(&machine, &Request::Signal { number })? {
+                true => Ok(()),
+                false => bail!("machine {name} is not running"),
+            },
             None => end_now(&machine),
         }
     })
