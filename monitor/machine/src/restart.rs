@@ -18,7 +18,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// What [`Restart`] is read from.
-const WORDS: &str = "no, on-reboot, on-failure, on-failure:N, always or auto is expected";
+const WORDS: &str = "no, on-reboot, on-failure, on-failure:N (N is 1 or more), always or auto is \
+                     expected";
 
 /// When a machine starts again that has ended by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
