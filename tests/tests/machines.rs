@@ -196,6 +196,9 @@ fn the_last_line_of_a_log_that_grows() {
     let user = User::new();
     let script = "i=0; while :; do i=$((i + 1)); echo $i; done";
     user.detach(&["--name", "log"], script);
+    while user.ok(&["logs", "log"]).is_empty() {
+        thread::sleep(Duration::from_millis(20));
+    }
     for _ in 0..20 {
         assert_eq!(user.ok(&["logs", "-n", "1", "log"]).lines().count(), 1);
     }
