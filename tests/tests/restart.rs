@@ -286,9 +286,10 @@ fn the_log_goes_on() {
     let user = User::new();
     let disk = disk();
     let file = disk.path().display().to_string();
+    // Whole lines, wherever a new file begins.
     let script = format!(
         "{COUNT}; [ $n = 1 ] || exit 0; yes | head -c {}; reboot -f",
-        LIMIT + 999
+        LIMIT + 1000
     );
     user.detach(
         &["--name", "m", "--restart", "on-reboot", "--disk", &file],
