@@ -169,21 +169,18 @@ fn podman() {
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn packets_are_filtered_and_queued() {
     let script = "ping -qc1 -W2 127.0.0.1 >/dev/null
-        nft -f - <<-E
-            table inet t {
-                flowtable f { hook ingress priority 0; devices = { lo }; }
-                chain forward { type filter hook forward priority 0; ip protocol tcp flow add @f; }
-                chain input { type filter hook input priority 0; meta l4proto icmp counter drop; }
-            }
-        E
+        printf '%s\\n' 'table inet t {' \
+            'flowtable f { hook ingress priority 0; devices = { lo }; }' \
+            'chain forward { type filter hook forward priority 0; ip protocol tcp flow add @f; }' \
+            'chain input { type filter hook input priority 0; meta l4proto icmp counter drop; }' \
+            '}' | nft -f -
         if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo nft; fi
         nft flush ruleset
         iptables -A INPUT -m ttl --ttl-eq 64 -m string --algo bm --string never -j DROP
         iptables -A INPUT -m time --timestart 00:00 --timestop 23:59:59 -j ACCEPT
-        iptables -t mangle -A POSTROUTING -j TTL --ttl-set 9
-        iptables -I INPUT -m ttl --ttl-lt 10 -p icmp -j DROP
+        iptables -I INPUT -m ttl --ttl-gt 60 -p icmp -j DROP
         if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo iptables; fi
-        iptables -F; iptables -t mangle -F
+        iptables -F
         tc qdisc add dev lo root handle 1: prio
         tc filter add dev lo parent 1: protocol ip prio 1 flower ip_proto icmp action drop
         if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo flower; fi
