@@ -161,9 +161,10 @@ fn an_idle_machine_costs_nothing() {
     );
 }
 
-/// Sleeps as long as an idle machine does, for so many seconds. Returns the CPU time that the host
-/// charges for a wake-up, in ns, on average. A virtual host can charge a millisecond: its own
-/// hypervisor is slow to wake it up, and that counts as time of the thread that wakes up.
+/// Sleeps for the given number of seconds, with the wake-ups of an idle machine. Returns the CPU
+/// time that the host charges for a wake-up, in ns, on average. A virtual host can charge a
+/// millisecond: its own hypervisor is slow to wake it up, and that counts as time of the thread
+/// that wakes up.
 fn bare_wake_up(seconds: u64) -> u64 {
     let own = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
     let end = Instant::now() + Duration::from_secs(seconds);

@@ -12,7 +12,7 @@ use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::events::{self, PollFlags, Task, Waits, is_ready};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::outlet::Outlet;
-use paravane_user_io::signals::Signals;
+use paravane_user_io::signals::{HANGUP, Signals};
 use rustix::io::Errno;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 /// Time between two looks at a machine's output. It is shorter if input comes from a terminal.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
-/// The signal of a terminal that is gone.
-const SIGHUP: u8 = 1;
 /// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
 /// Pieces of output in a turn. The next turn goes on with the rest, after input and signals.
@@ -206,7 +204,7 @@ pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     Ok(match end? {
         End::Machine(code) => Outcome::Guest(code),
         End::Left => Outcome::Passed,
-        End::HungUp => Outcome::Interrupted(SIGHUP),
+        End::HungUp => Outcome::Interrupted(HANGUP),
         End::Killed => {
             let name = &session.machine.name;
             eprintln!("paravane: machine {name}: its monitor was killed");
@@ -263,7 +261,7 @@ impl Task for Session {
         self.print()?;
         if let (Some(number), false) = (self.signals.pending(), self.signalled) {
             // A terminal that is closed ends this program only, as a connection of ssh that breaks.
-            if number == SIGHUP && self.at_terminal {
+            if number == HANGUP && self.at_terminal {
                 return Ok(Some(End::HungUp));
             }
             self.signalled = true;

@@ -26,7 +26,7 @@ struct Call {
     calls: u64,
     /// Processor cycles of all of them.
     cycles: u64,
-    /// How many took so many cycles.
+    /// The number of calls in each range of cycles.
     histogram: Vec<Bucket>,
 }
 
@@ -135,7 +135,7 @@ fn table(calls: &[Call]) -> String {
     out
 }
 
-/// The cycles that at least so many calls took less than.
+/// An upper bound of the cycles of the fastest `calls` calls.
 fn below(histogram: &[Bucket], calls: u128) -> String {
     let mut seen = 0;
     for bucket in histogram {

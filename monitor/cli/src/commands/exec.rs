@@ -10,13 +10,11 @@ use paravane_machine::control::{Asked, Request};
 use paravane_machine::store::Store;
 use paravane_user_io::events::{self, Task, Waits};
 use paravane_user_io::outcome::Outcome;
-use paravane_user_io::signals::Signals;
+use paravane_user_io::signals::{HANGUP, Signals};
 use std::os::unix::net::UnixStream;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// The signal of a terminal that is gone.
-const SIGHUP: u8 = 1;
 /// The time that a command has whose terminal is gone. It may go on in the machine after that.
 const LEAVE: Duration = Duration::from_secs(3);
 
@@ -114,10 +112,10 @@ impl Task for Session {
                 if ended.is_none() && relay.hung_up() {
                     let now = Instant::now();
                     if now >= *self.leaves_at.get_or_insert(now + LEAVE) {
-                        return Ok(Some(End::Interrupted(SIGHUP)));
+                        return Ok(Some(End::Interrupted(HANGUP)));
                     }
                     if !self.signalled {
-                        relay.signal(SIGHUP)?;
+                        relay.signal(HANGUP)?;
                         self.signalled = true;
                     }
                 }

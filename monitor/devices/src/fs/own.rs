@@ -57,7 +57,7 @@ impl Note {
 
     /// The file's contents change from now on: changes of attributes that are reported next may
     /// come from that, and the guest has not got them.
-    fn is_overtaken(&mut self) {
+    fn overtake(&mut self) {
         self.ended = None;
         self.mixed |= self.running > 0;
     }
@@ -106,25 +106,25 @@ impl Own {
 
     fn note(&self, thing: Thing) -> Option<Noted<'_>> {
         let mut notes = self.lock();
+        // Also if there is no room for a note of its own.
+        if let Thing::Contents(inode) = thing
+            && let Some(file) = notes.of.get_mut(&Thing::File(inode))
+        {
+            file.overtake();
+        }
         if notes.of.len() >= MOST && !notes.of.contains_key(&thing) {
             notes.tidy(Instant::now());
             if notes.of.len() >= MOST {
                 return None;
             }
         }
-        let mut beside_contents = false;
-        match thing {
-            Thing::Contents(inode) => {
-                if let Some(file) = notes.of.get_mut(&Thing::File(inode)) {
-                    file.is_overtaken();
-                }
-            }
+        let beside_contents = match thing {
             Thing::File(inode) => {
                 let contents = notes.of.get(&Thing::Contents(inode));
-                beside_contents = contents.is_some_and(|note| note.running > 0);
+                contents.is_some_and(|note| note.running > 0)
             }
-            Thing::Name(..) => {}
-        }
+            _ => false,
+        };
         let note = notes.of.entry(thing.clone()).or_default();
         note.mixed = beside_contents || note.mixed && note.running > 0;
         note.running += 1;
@@ -234,6 +234,8 @@ mod tests {
         assert!(all[MOST].is_none() && all[..MOST].iter().all(Option::is_some));
         assert!(own.has_file(0) && !own.has_file(MOST as u64));
         assert!(own.file(0).is_some());
+        // A change of the contents that is not remembered overtakes, too.
+        assert!(own.contents(1).is_none() && !own.has_file(1));
         drop(all);
         let own = Own::default();
         assert!(own.name(1, &[b'x'; NAME]).is_some() && own.name(1, &[b'x'; NAME + 1]).is_none());

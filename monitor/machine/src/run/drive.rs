@@ -18,7 +18,7 @@ use paravane_agent_protocol::{Configuration, Exec, ToAgent};
 use paravane_hypervisor::process::Output;
 use paravane_user_io::events::{self, Task, Waits};
 use paravane_user_io::outcome::Outcome;
-use paravane_user_io::signals::Signals;
+use paravane_user_io::signals::{HANGUP, Signals};
 use paravane_user_io::{log, stderr};
 use signal_hook::consts::SIGQUIT;
 use std::collections::VecDeque;
@@ -29,8 +29,6 @@ use std::time::{Duration, Instant};
 
 /// How long an aborted start has to finish, so that it can be cleaned up.
 const LEAVE: Duration = Duration::from_millis(500);
-/// The signal of a terminal that is gone.
-const SIGHUP: u8 = 1;
 /// Pieces of output, or connections, taken before anything else is served.
 const BURST: usize = 64;
 
@@ -296,7 +294,7 @@ impl<'a> Drive<'a> {
         match done {
             Ok(None) if hung_up && !self.signalled => {
                 self.signalled = true;
-                self.happens(Event::Signal(SIGHUP))
+                self.happens(Event::Signal(HANGUP))
             }
             Ok(None) => Ok(()),
             Ok(Some(ended)) => {

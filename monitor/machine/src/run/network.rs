@@ -25,8 +25,8 @@ const CONNECTIONS: usize = 4096;
 /// Fewer than the stack needs for its own ends are not possible ([`user::Config::connections`]).
 const LEAST_CONNECTIONS: usize = 4;
 
-/// The most connections where a process may have so many descriptors. Each takes one, and the
-/// guest's folders need some.
+/// The largest number of connections of a process that may have this number of descriptors. Each
+/// connection takes one, and the guest's folders need some.
 fn connections(descriptors: u64) -> usize {
     usize::try_from(descriptors / 2)
         .unwrap_or(CONNECTIONS)
