@@ -3,6 +3,7 @@
 //! address spaces.
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -139,6 +140,21 @@ pub fn cpu_time(pids: &[u32]) -> u64 {
 #[must_use]
 pub fn runs(pids: &[u32]) -> u64 {
     schedule(pids, 2)
+}
+
+/// Sleeps for the given time, and wakes up once in each period. Returns the CPU time that the host
+/// charges for a wake-up, in ns, on average. A virtual host can charge a millisecond: its own
+/// hypervisor is slow to wake it up, and that counts as time of the thread that wakes up.
+#[must_use]
+pub fn bare_wake_up(time: Duration, period: Duration) -> u64 {
+    let own = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let end = Instant::now() + time;
+    let (before, mut count) = (own(), 0);
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        std::thread::sleep(left.min(period));
+        count += 1;
+    }
+    u64::try_from((own() - before).as_nanos()).unwrap_or(u64::MAX) / count.max(1)
 }
 
 /// The sum of a field of all threads' `schedstat`.

@@ -8,7 +8,6 @@ use paravane_tests::control_group::ControlGroup;
 use paravane_tests::host_without::{NOBODY, Programs};
 use paravane_tests::{program, tree};
 use rustix::process::{Signal, geteuid};
-use rustix::time::{ClockId, clock_gettime};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -133,7 +132,7 @@ fn an_idle_machine_costs_nothing() {
     std::thread::sleep(Duration::from_secs(3));
     let pids = tree::everything(monitor.id());
     let before = (tree::cpu_time(&pids), tree::runs(&pids));
-    let host = bare_wake_up(seconds);
+    let host = tree::bare_wake_up(Duration::from_secs(seconds), Duration::from_secs(IDLE_LOOK));
     let used = tree::cpu_time(&pids) - before.0;
     let runs = tree::runs(&pids) - before.1;
     let each: Vec<_> = pids
@@ -159,19 +158,4 @@ fn an_idle_machine_costs_nothing() {
         used / 1000,
         host / 1000
     );
-}
-
-/// Sleeps for the given number of seconds, with the wake-ups of an idle machine. Returns the CPU
-/// time that the host charges for a wake-up, in ns, on average. A virtual host can charge a
-/// millisecond: its own hypervisor is slow to wake it up, and that counts as time of the thread
-/// that wakes up.
-fn bare_wake_up(seconds: u64) -> u64 {
-    let own = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let (before, mut count) = (own(), 0);
-    while let Some(left) = end.checked_duration_since(Instant::now()) {
-        std::thread::sleep(left.min(Duration::from_secs(IDLE_LOOK)));
-        count += 1;
-    }
-    u64::try_from((own() - before).as_nanos()).unwrap() / count
 }

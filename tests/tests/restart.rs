@@ -283,13 +283,15 @@ fn a_signal_to_the_group_comes_once() {
 #[test]
 fn the_log_goes_on() {
     const LIMIT: u64 = 16 << 20;
+    /// More than the agent has not read when `reboot -f` ends the guest: a pipe, and its buffers.
+    const MORE: u64 = 512 << 10;
     let user = User::new();
     let disk = disk();
     let file = disk.path().display().to_string();
     // Whole lines, wherever a new file begins.
     let script = format!(
         "{COUNT}; [ $n = 1 ] || exit 0; yes | head -c {}; reboot -f",
-        LIMIT + 1000
+        LIMIT + MORE
     );
     user.detach(
         &["--name", "m", "--restart", "on-reboot", "--disk", &file],
