@@ -183,6 +183,8 @@ pub const PATCH_BODY_MAX: u64 = 0x80;
 // Start by a hypervisor (ELF note and boot information)
 /// Type of the ELF note, name VMI: desc is struct vmi_note_entry.
 pub const NOTE_ENTRY: u64 = 0x1;
+/// Bit of vmi_note_entry.flags: the kernel takes any user_end from 2^46 to 2^47, and needs 3 TiB from direct_map on if RAM has no more than 1 TiB.
+pub const NOTE_COMPACT: u64 = 0x1;
 /// Vmi_boot_info.magic: VMIBOOT.
 pub const BOOT_MAGIC: u64 = 0x544f4f42494d56;
 /// Entries of the memory map.
@@ -820,7 +822,7 @@ pub struct NoteEntry {
     pub entry: u64,
     /// Major << 16 | minor that the kernel was written for.
     pub api_version: u32,
-    /// Zero.
+    /// VMI_NOTE_*; a hypervisor ignores bits that it does not know.
     pub flags: u32,
 }
 

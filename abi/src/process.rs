@@ -16,10 +16,12 @@ pub const PHV_LAYER_BASE: u64 = 0x7f000000;
 pub const PHV_HOLE_END: u64 = 0x7fe00000;
 /// First address of the guest's user range.
 pub const PHV_USER_START: u64 = 0x10000;
-/// Its end, exclusive: 64 TiB.
-pub const PHV_USER_END: u64 = 0x400000000000;
-/// Guest-physical 0.
-pub const PHV_DIRECT_MAP: u64 = 0x400000000000;
+/// Guest-physical 0, and the end of the user range, for a kernel with VMI_NOTE_COMPACT: 123 TiB.
+pub const PHV_DIRECT_MAP: u64 = 0x7b0000000000;
+/// The most RAM there, bytes: 1 TiB.
+pub const PHV_DIRECT_MAP_SIZE: u64 = 0x10000000000;
+/// The same address for other kernels, and for more RAM: 64 TiB.
+pub const PHV_DIRECT_MAP_WIDE: u64 = 0x400000000000;
 /// End of what the guest kernel may map, exclusive.
 pub const PHV_KERNEL_END: u64 = 0x7e0000000000;
 /// The shared area. The areas below lie near it, since a distant one costs host page tables in each process.

@@ -27,10 +27,32 @@ static const uintptr_t in_hole[] = {
 };
 
 static const uintptr_t elsewhere[] = {
-	0x400000000000, 0x400000100000, 0x500000000000, 0x700000000000, 0x7dfffffff000,
+	0x7b0000000000, 0x7b0000100000, 0x7c0000000000, 0x7d0000000000, 0x7dfffffff000,
 	0x7e8000000000, 0x7ffffffff000,
 	0xffff800000000000, 0xffffffff81000000, 0xfffffffffffff000,
 };
+
+/* Up to the end of the user range. */
+static const uintptr_t in_range[] = {
+	0x400000000000, 0x4fffffffe000, 0x500000000000, 0x600000000000, 0x7a0000000000,
+};
+
+static void map_far(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(in_range) / sizeof(in_range[0]); i++) {
+		char *at = (char *)in_range[i];
+
+		CHECK(mmap(at, 2 * PAGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == at);
+		at[PAGE - 1] = 1;
+		at[PAGE] = 2;
+		CHECK(at[PAGE - 1] == 1 && at[PAGE] == 2 && !at[0]);
+		CHECK(munmap(at, 2 * PAGE) == 0);
+		CHECK(try_write(at, 1) == SIGSEGV);
+	}
+}
 
 static void map_there(void)
 {
@@ -215,6 +237,7 @@ static void full_address_space(void)
 
 const struct test hole_tests[] = {
 	{ "hole.below", below_all, true },
+	{ "hole.far", map_far, true },
 	{ "hole.full", full_address_space, true },
 	{ "hole.mappings", map_there, true },
 	{ "hole.pointers", kernel_pointers, true },

@@ -50,9 +50,17 @@ fn copy(program: &str, root: &Path) {
         .into_iter()
         .find(|path| path.exists());
     assert!(found.is_some(), "no {program} on this host");
-    let found = found.unwrap();
-    fs::copy(&found, root.join("usr/bin").join(program)).unwrap();
-    let output = Command::new("ldd").arg(&found).output().unwrap();
+    add(&found.unwrap(), root);
+}
+
+/// Copies a program of any folder to `usr/bin`, and its libraries.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn add(program: &Path, root: &Path) {
+    let name = program.file_name().unwrap();
+    fs::copy(program, root.join("usr/bin").join(name)).unwrap();
+    let output = Command::new("ldd").arg(program).output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
     for library in list.split_whitespace().filter(|word| word.starts_with('/')) {
         let to = root.join(library.trim_start_matches('/'));

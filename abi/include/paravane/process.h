@@ -15,8 +15,9 @@
 #define PHV_LAYER_BASE 0x7f000000 /* the layer's program, linked for this address */
 #define PHV_HOLE_END 0x7fe00000 /* end of the hole, exclusive */
 #define PHV_USER_START 0x10000 /* first address of the guest's user range */
-#define PHV_USER_END 0x400000000000 /* its end, exclusive: 64 TiB */
-#define PHV_DIRECT_MAP 0x400000000000 /* guest-physical 0 */
+#define PHV_DIRECT_MAP 0x7b0000000000 /* guest-physical 0, and the end of the user range, for a kernel with VMI_NOTE_COMPACT: 123 TiB */
+#define PHV_DIRECT_MAP_SIZE 0x10000000000 /* the most RAM there, bytes: 1 TiB */
+#define PHV_DIRECT_MAP_WIDE 0x400000000000 /* the same address for other kernels, and for more RAM: 64 TiB */
 #define PHV_KERNEL_END 0x7e0000000000 /* end of what the guest kernel may map, exclusive */
 #define PHV_SHARED 0x7e8000000000 /* the shared area. The areas below lie near it, since a distant one costs host page tables in each process */
 #define PHV_DEVICES 0x7e8000500000 /* the layer's own view of the register pages of all devices, writable */
@@ -279,7 +280,8 @@
 #define PHV_OFF_SHARED_AHEAD_NS 1168
 #define PHV_OFF_SHARED_CLOCK_PAGE 1176
 #define PHV_OFF_SHARED_CLOCK_WANTED 1180
-#define PHV_OFF_SHARED_RESERVED 1184
+#define PHV_OFF_SHARED_DIRECT_MAP 1184
+#define PHV_OFF_SHARED_RESERVED 1192
 
 /* struct phv_vcpu */
 #define PHV_SIZE_VCPU 256
@@ -513,7 +515,8 @@ struct phv_shared {
 	__u64 ahead_ns; /* what the clock is ahead of the host's CLOCK_MONOTONIC, on which futexes wait: suspends of the host for which the time-stamp counter went on; written by the monitor */
 	__u32 clock_page; /* (layer) 1: the guest has a clock page, which a vCPU that runs must rewrite after each change of the clock */
 	__u32 clock_wanted; /* (layer) PHV_CLOCK_*, a futex: a vCPU that woke up has found the clock wrong, and waits. The watch, which the alarm thread wakes for it, claims and ends it */
-	__u8 reserved[864]; /* zero */
+	__u64 direct_map; /* linear address of guest-physical 0, and the end of the user range: PHV_DIRECT_MAP or PHV_DIRECT_MAP_WIDE */
+	__u8 reserved[856]; /* zero */
 };
 _Static_assert(sizeof(struct phv_shared) == PHV_SIZE_SHARED, "phv_shared");
 _Static_assert(offsetof(struct phv_shared, magic) == PHV_OFF_SHARED_MAGIC, "phv_shared.magic");
@@ -558,6 +561,7 @@ _Static_assert(offsetof(struct phv_shared, lines) == PHV_OFF_SHARED_LINES, "phv_
 _Static_assert(offsetof(struct phv_shared, ahead_ns) == PHV_OFF_SHARED_AHEAD_NS, "phv_shared.ahead_ns");
 _Static_assert(offsetof(struct phv_shared, clock_page) == PHV_OFF_SHARED_CLOCK_PAGE, "phv_shared.clock_page");
 _Static_assert(offsetof(struct phv_shared, clock_wanted) == PHV_OFF_SHARED_CLOCK_WANTED, "phv_shared.clock_wanted");
+_Static_assert(offsetof(struct phv_shared, direct_map) == PHV_OFF_SHARED_DIRECT_MAP, "phv_shared.direct_map");
 _Static_assert(offsetof(struct phv_shared, reserved) == PHV_OFF_SHARED_RESERVED, "phv_shared.reserved");
 
 /* A vCPU: the part that the monitor sees */

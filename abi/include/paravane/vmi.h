@@ -116,6 +116,7 @@
 
 /* Start by a hypervisor (ELF note and boot information) */
 #define VMI_NOTE_ENTRY 0x1 /* type of the ELF note, name VMI: desc is struct vmi_note_entry */
+#define VMI_NOTE_COMPACT 0x1 /* bit of vmi_note_entry.flags: the kernel takes any user_end from 2^46 to 2^47, and needs 3 TiB from direct_map on if RAM has no more than 1 TiB */
 #define VMI_BOOT_MAGIC 0x544f4f42494d56 /* vmi_boot_info.magic: VMIBOOT */
 #define VMI_BOOT_MAX_MEM 0x10 /* entries of the memory map */
 #define VMI_MEM_RAM 0x1 /* memory map type: usable RAM */
@@ -1203,7 +1204,7 @@ _Static_assert(offsetof(struct vmi_device, reserved) == VMI_OFF_DEVICE_RESERVED,
 struct vmi_note_entry {
 	__u64 entry; /* link-time linear address of the 64-bit entry */
 	__u32 api_version; /* major << 16 | minor that the kernel was written for */
-	__u32 flags; /* zero */
+	__u32 flags; /* VMI_NOTE_*; a hypervisor ignores bits that it does not know */
 };
 _Static_assert(sizeof(struct vmi_note_entry) == VMI_SIZE_NOTE_ENTRY, "vmi_note_entry");
 _Static_assert(offsetof(struct vmi_note_entry, entry) == VMI_OFF_NOTE_ENTRY_ENTRY, "vmi_note_entry.entry");

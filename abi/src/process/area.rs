@@ -519,8 +519,10 @@ pub struct Shared {
     pub clock_page: AtomicU32,
     /// (layer) PHV_CLOCK_*, a futex: a vCPU that woke up has found the clock wrong, and waits. The watch, which the alarm thread wakes for it, claims and ends it.
     pub clock_wanted: AtomicU32,
+    /// Linear address of guest-physical 0, and the end of the user range: PHV_DIRECT_MAP or PHV_DIRECT_MAP_WIDE.
+    pub direct_map: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU8; 864],
+    pub reserved: [AtomicU8; 856],
 }
 
 // SAFETY: the assertions below leave no padding, and every field is an atomic or a view.
@@ -568,7 +570,8 @@ const _: () = assert!(offset_of!(Shared, lines) == 1160);
 const _: () = assert!(offset_of!(Shared, ahead_ns) == 1168);
 const _: () = assert!(offset_of!(Shared, clock_page) == 1176);
 const _: () = assert!(offset_of!(Shared, clock_wanted) == 1180);
-const _: () = assert!(offset_of!(Shared, reserved) == 1184);
+const _: () = assert!(offset_of!(Shared, direct_map) == 1184);
+const _: () = assert!(offset_of!(Shared, reserved) == 1192);
 
 /// A vCPU: the part that the monitor sees.
 #[repr(C)]

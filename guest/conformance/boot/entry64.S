@@ -47,6 +47,6 @@ boot_stack_end:
 	.asciz	"VMI"
 	.quad	vmi_entry
 	.long	VMI_API_VERSION
-	.long	0
+	.long	VMI_NOTE_COMPACT
 
 	.section .note.GNU-stack, "", @progbits

@@ -183,7 +183,7 @@ static void wild_tables(void)
 		}
 		vmi.mmu_flush_tlb(VMI_FLUSH_USER);
 		try_access(below(2) ? KERNEL_READ : KERNEL_WRITE,
-			   random64(&seed) & (PHV_USER_END - 1), &value);
+			   random64(&seed) & (machine.info.user_end - 1), &value);
 		catch_trap(&catch, (void (*)(void *))(random64(&seed) & 0xfffff000), NULL);
 		break;
 	}
@@ -263,7 +263,7 @@ static void flood(u64 kind)
 
 	switch (kind) {
 	case 0:		/* two tables for each page */
-		for (va = GIB * 4; va < PHV_USER_END; va += GIB)
+		for (va = GIB * 4; va < machine.info.user_end; va += GIB)
 			host_call(9, va, PAGE_SIZE, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	case 1:
@@ -271,7 +271,7 @@ static void flood(u64 kind)
 		 * A full table for each 2 MiB, in few mappings. They are not aligned, so that the
 		 * host cannot use large pages.
 		 */
-		for (va = GIB * 4 + PAGE_SIZE; va + ram <= PHV_USER_END; va += ram)
+		for (va = GIB * 4 + PAGE_SIZE; va + ram <= machine.info.user_end; va += ram)
 			host_call(9, va, ram, 7, 0x8011, PHV_FD_RAM, 0);
 		break;
 	case 2:		/* many mappings in few tables: their cost is not in the tables */

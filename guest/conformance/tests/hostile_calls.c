@@ -50,7 +50,7 @@ static u64 argument(u64 *seed)
 	static const u64 places[] = {
 		0, 1, 2, 3, 5, 9, 17, 22, 23, 0x11, 0x8011, 0x32, 0x1012, 4096, 1 << 21,
 		PHV_LAYER_BASE, PHV_SHARED,
-		PHV_ARENA, PHV_STACKS, PHV_DIRECT_MAP, PHV_USER_START, PHV_USER_END,
+		PHV_ARENA, PHV_STACKS, PHV_DIRECT_MAP, PHV_DIRECT_MAP_WIDE, PHV_USER_START,
 		PHV_HOLE_START, PHV_KERNEL_END, 0x7fffffffe000, 0x7ffff7000000, 0xffffffffff600000,
 		~0ull,
 		1ull << 47, 1ull << 63, 0x100000000, 0x7fffffff, 0xffffffff,

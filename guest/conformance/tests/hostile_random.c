@@ -230,7 +230,7 @@ static void write_somewhere(struct fuzzer *f)
 		at = (u64)some_proc(f) + below(f, PHV_PROC_STRIDE / 4) * 4;
 		break;
 	default:
-		at = PHV_DIRECT_MAP + below(f, 64 * MIB / 8) * 8;
+		at = machine.info.direct_map + below(f, 64 * MIB / 8) * 8;
 	}
 	if (below(f, 2))
 		*(volatile u32 *)(at & ~3ull) = (u32)value;

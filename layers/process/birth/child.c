@@ -143,7 +143,7 @@ static void open_guest_memory(void)
 	u64 i;
 
 	for (i = 0; i < plan->region_count; i++)
-		make_accessible(PHV_DIRECT_MAP + plan->regions[i].gpa, plan->regions[i].size);
+		make_accessible(plan->direct_map + plan->regions[i].gpa, plan->regions[i].size);
 	for (i = 0; i < plan->segment_count; i++)
 		make_accessible(plan->segments[i].addr, plan->segments[i].size);
 	make_accessible((u64)ph_thunks_start,

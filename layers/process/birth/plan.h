@@ -17,6 +17,7 @@
  */
 struct process_plan {
 	u64 filter[PHV_FILTER_MAX];
+	u64 direct_map;
 	u32 filter_length, flags, vcpu_count, region_count, segment_count;
 	s32 child_events;	/* the zygote's signalfd of SIGCHLD */
 	u32 zygote;		/* its process id */

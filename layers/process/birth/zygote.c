@@ -84,10 +84,11 @@ static void map_ram(void)
 		const struct phv_region *r = &plan->regions[i];
 
 		must(PHV_STEP_RAM,
-		     map(PHV_DIRECT_MAP + r->gpa, r->size, prot, MAP_SHARED, PHV_FD_RAM + i, 0));
+		     map(plan->direct_map + r->gpa, r->size, prot, MAP_SHARED, PHV_FD_RAM + i, 0));
 		shared->ram_size = r->gpa + r->size;
 	}
-	shared->direct_map_end = PHV_DIRECT_MAP + shared->ram_size;
+	shared->direct_map = plan->direct_map;
+	shared->direct_map_end = plan->direct_map + shared->ram_size;
 	for (s = 0; s < plan->segment_count; s++) {
 		const struct phv_segment *segment = &plan->segments[s];
 
@@ -226,6 +227,7 @@ static void plan_make(u32 pid)
 	p->vcpu_count = shared->s.vcpu_count;
 	p->region_count = shared->s.region_count;
 	p->segment_count = shared->s.segment_count;
+	p->direct_map = shared->s.direct_map;
 	if (!p->filter_length || p->filter_length > PHV_FILTER_MAX || !p->vcpu_count ||
 	    p->vcpu_count > PHV_MAX_VCPUS || p->region_count > PHV_MAX_REGIONS ||
 	    p->segment_count > ARRAY_SIZE(p->segments))

@@ -45,7 +45,7 @@ static void edit_thunks(u64 displacement)
 /* Addresses that this layer does not use are checked too: a kernel must not depend on that. */
 static bool init_good(const struct vmi_init *init)
 {
-	return init->layer_base == PHV_LAYER_BASE && init->direct_map == PHV_DIRECT_MAP &&
+	return init->layer_base == PHV_LAYER_BASE && init->direct_map == shared->direct_map &&
 	       !(init->percpu_gs_offset & 7) && init->percpu_gs_offset + 0x80000000 <= 0xffffffff &&
 	       init->vcpu_count && !(init->percpu_table & 7) &&
 	       kernel_data(init->percpu_table, init->vcpu_count * 8ULL) &&

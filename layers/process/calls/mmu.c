@@ -115,7 +115,7 @@ int process_mmu_invalidate_range(u64 start, u64 end)
 	if (end < start)
 		return -VMI_EINVAL;
 	event(this_vcpu(), PHV_EVENT_FLUSH, start, end);
-	if (end > PHV_USER_END || (start < PHV_IMAGE_START && end > PHV_HOLE_START))
+	if (end > user_end() || (start < PHV_IMAGE_START && end > PHV_HOLE_START))
 		tlb_flush_kernel(this_vcpu(), start, end);
 	else
 		tlb_flush(this_vcpu(), start, end);
@@ -129,7 +129,7 @@ int process_mmu_flush_tlb(u32 flags)
 	if (flags != VMI_FLUSH_USER && flags != VMI_FLUSH_ALL)
 		return -VMI_EINVAL;
 	event(v, PHV_EVENT_FLUSH, PHV_USER_START,
-	      flags == VMI_FLUSH_ALL ? PHV_KERNEL_END : PHV_USER_END);
+	      flags == VMI_FLUSH_ALL ? PHV_KERNEL_END : user_end());
 	/*
 	 * Kernel translations are flushed too unless all of them are global, as they are in most
 	 * kernels.
@@ -137,7 +137,7 @@ int process_mmu_flush_tlb(u32 flags)
 	if (flags == VMI_FLUSH_ALL || READ_ONCE(shared->kernel_local)) {
 		tlb_flush_kernel(v, PHV_USER_START, PHV_KERNEL_END);
 	} else {
-		tlb_flush(v, PHV_USER_START, PHV_USER_END);
+		tlb_flush(v, PHV_USER_START, user_end());
 	}
 	/* These pages may have been the last reason for the slow way to user mode. */
 	if (FAST(v, F_FORCE) & FORCE_PAGES)

@@ -53,7 +53,7 @@ static bool kernel_writes(const struct vcpu *v, u64 va)
 {
 	struct walk w;
 
-	if (va >= PHV_DIRECT_MAP && va < shared->direct_map_end)
+	if (va >= shared->direct_map && va < shared->direct_map_end)
 		return true;
 	return kernel_address(va) && va < PHV_KERNEL_END && walk_guest(v, va, &w, false) &&
 	       w.writable &&

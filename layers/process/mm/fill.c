@@ -306,7 +306,7 @@ void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w)
 static bool fixed_address(u64 va)
 {
 	return va < PHV_USER_START || (va >= PHV_IMAGE_START && va < PHV_HOLE_END) ||
-	       (va >= PHV_DIRECT_MAP && va < shared->direct_map_end) || va >= PHV_KERNEL_END;
+	       (va >= shared->direct_map && va < shared->direct_map_end) || va >= PHV_KERNEL_END;
 }
 
 #if FAULT(DEFER_FORGOTTEN)

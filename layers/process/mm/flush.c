@@ -227,7 +227,7 @@ static void flush_range(u64 root, u64 start, u64 end, u32 replaced)
 	run_end(&r);
 done:
 	/* Not earlier: on the way to user mode it is read without the lock (tlb_kernel_done). */
-	if (start <= PHV_USER_START && end >= PHV_USER_END)
+	if (start <= PHV_USER_START && end >= user_end())
 		__atomic_store_n(&self.proc->needs_resync, 0, __ATOMIC_RELEASE);
 }
 
@@ -258,7 +258,7 @@ void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end)
 		 * unless it is the next.
 		 */
 		if (p->s.generation && generation == p->s.generation + 1)
-			tlb_flush_held(v, start, end > PHV_USER_END ? PHV_USER_END : end);
+			tlb_flush_held(v, start, end > user_end() ? user_end() : end);
 		else
 			tlb_flush_user(v);
 		p->s.generation = generation;
@@ -290,14 +290,14 @@ void tlb_flush_user(struct vcpu *v)
 
 void tlb_flush_root(u64 root)
 {
-	flush_range(root, PHV_USER_START, PHV_USER_END, 0);
+	flush_range(root, PHV_USER_START, user_end(), 0);
 	self.proc->aged = rdtsc_rough();
 }
 
 /* The same for a space that this process did not have. */
 static void flush_for_new_space(struct vcpu *v)
 {
-	flush_range(v->cr3, PHV_USER_START, PHV_USER_END, REPLACED_RUNS);
+	flush_range(v->cr3, PHV_USER_START, user_end(), REPLACED_RUNS);
 	self.proc->aged = rdtsc_rough();
 	v->s.resyncs++;
 }
@@ -315,7 +315,7 @@ static bool common(struct vcpu *v)
 
 	for (looks = 0; looks < COMMON_LOOKS; looks++) {
 		leaf = (struct shadow_leaf){ 0 };
-		word = shadow_next(&va, PHV_USER_END, &size, &leaf);
+		word = shadow_next(&va, user_end(), &size, &leaf);
 		if (!word)
 			break;
 		/* The kernel's range is the same in all spaces. */
@@ -359,7 +359,7 @@ static void keep_expected(struct vcpu *v)
 	struct shadow_leaf leaf = { 0 };
 	struct run r = { 0 };
 
-	for (; (word = shadow_next(&va, PHV_USER_END, &size, &leaf)); va += size) {
+	for (; (word = shadow_next(&va, user_end(), &size, &leaf)); va += size) {
 		bool keeps = kept_at_first(va, size, *word);
 
 		/* Most often the text's pages, in a row. */
@@ -413,7 +413,7 @@ void tlb_take_over(struct vcpu *v)
 void tlb_flush_kernel_all(u64 root)
 {
 	flush_range(root, PHV_HOLE_START, PHV_IMAGE_START, 0);
-	flush_range(root, PHV_USER_END, PHV_KERNEL_END, 0);
+	flush_range(root, user_end(), PHV_KERNEL_END, 0);
 }
 
 void tlb_age(struct vcpu *v, u64 now)

@@ -73,7 +73,7 @@ static u32 tables_counted, maps_counted;
 
 static struct half *half_of(u64 va)
 {
-	return &halves[va >= PHV_USER_END];
+	return &halves[va >= user_end()];
 }
 
 void shadow_count_mappings(u64 va, u32 more)
@@ -218,9 +218,9 @@ void tlb_drop_user(void)
 	if (!halves[0].anything)
 		return;
 	unmap_range(PHV_USER_START, PHV_IMAGE_START);
-	unmap_range(PHV_HOLE_END, PHV_USER_END);
+	unmap_range(PHV_HOLE_END, user_end());
 	self.proc->text_va = 0;
-	half_clear(&halves[0], 0, PHV_USER_END >> 39);
+	half_clear(&halves[0], 0, user_end() >> 39);
 }
 
 void shadow_drop_all(void)
@@ -230,7 +230,7 @@ void shadow_drop_all(void)
 	if (!halves[1].anything)
 		return;
 	unmap_range(shared->direct_map_end, PHV_KERNEL_END);
-	half_clear(&halves[1], PHV_USER_END >> 39, 256);
+	half_clear(&halves[1], user_end() >> 39, 256);
 }
 
 void shadow_trim(void)
@@ -345,7 +345,7 @@ static u32 count_maps(u64 va, u64 end)
 
 void shadow_recount_user(void)
 {
-	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
+	halves[0].mappings = count_maps(PHV_USER_START, user_end());
 	shadow_count_mappings(0, 0);
 }
 
@@ -363,8 +363,8 @@ bool shadow_maps_room(void)
 	if (halves[0].mappings + halves[1].mappings <= max &&
 	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))
 		return true;
-	halves[0].mappings = count_maps(PHV_USER_START, PHV_USER_END);
-	halves[1].mappings = count_maps(PHV_USER_END, PHV_KERNEL_END);
+	halves[0].mappings = count_maps(PHV_USER_START, user_end());
+	halves[1].mappings = count_maps(user_end(), PHV_KERNEL_END);
 	shadow_count_mappings(0, 0);
 	if (halves[0].mappings + halves[1].mappings <= max - max / 4 &&
 	    !machine_has_too_many(halves[0].mappings + halves[1].mappings))

@@ -21,7 +21,7 @@ void mm_trim(void)
 	shadow_trim();
 	for (i = 0; i < shared->s.region_count && i < PHV_MAX_REGIONS; i++) {
 		const struct phv_region *r = &shared->s.regions[i];
-		u64 start = PHV_DIRECT_MAP + r->gpa;
+		u64 start = shared->direct_map + r->gpa;
 
 		/*
 		 * One host call, so that another thread here finds either the old tables or the new

@@ -183,7 +183,8 @@ struct shared {
 	/* the kernel's table, linear address; it may move a vCPU's per-CPU data */
 	u64 percpu_table;
 	u64 ram_size;
-	u64 direct_map_end;
+	/* guest-physical 0, where the user range ends, and the end of RAM there; read-only */
+	u64 direct_map, direct_map_end;
 	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls from stubs are possible */
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */
 	u64 components;		/* xcr0_shown(), for hand-overs */
@@ -313,10 +314,16 @@ static inline void force(const struct vcpu *v, u8 why)
 	__asm__ volatile("orb %1, %0" : "+m"(FAST(v, F_FORCE)) : "iq"(why));
 }
 
+/* The end of the guest's user range, exclusive: the direct map begins there. */
+static inline u64 user_end(void)
+{
+	return shared->direct_map;
+}
+
 /* Addresses that only the kernel maps: the hole, and everything from the direct map up. */
 static inline bool kernel_address(u64 va)
 {
-	return va >= PHV_USER_END || (va >= PHV_HOLE_START && va < PHV_HOLE_END);
+	return va >= user_end() || (va >= PHV_HOLE_START && va < PHV_HOLE_END);
 }
 
 /*
@@ -328,7 +335,7 @@ static inline bool kernel_data(u64 start, u64 size)
 	u64 end = start + size;
 
 	return (start >= PHV_IMAGE_START && end <= PHV_LAYER_BASE) ||
-	       (start >= PHV_DIRECT_MAP && end <= shared->direct_map_end);
+	       (start >= shared->direct_map && end <= shared->direct_map_end);
 }
 
 static inline bool percpu_good(u64 pointer)
@@ -342,7 +349,7 @@ static inline bool percpu_good(u64 pointer)
  */
 static inline void *guest_ram(u64 gpa)
 {
-	return gpa < shared->ram_size ? to_pointer(PHV_DIRECT_MAP + gpa) : NULL;
+	return gpa < shared->ram_size ? to_pointer(shared->direct_map + gpa) : NULL;
 }
 
 #endif

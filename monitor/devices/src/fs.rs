@@ -10,6 +10,7 @@
 //! caller rights, unless the user has asked for that ([`masked`]).
 
 mod cached;
+mod dots;
 mod events;
 mod folder;
 mod holes;

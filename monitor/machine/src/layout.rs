@@ -19,6 +19,8 @@ pub struct Layout {
     pub processes: Vec<u32>,
     /// The kernel's load address minus its link address.
     pub kernel_delta: u64,
+    /// The end of the guest's user range.
+    pub user_end: u64,
     /// The build ID of the kernel's file when the machine was started.
     pub kernel_build_id: Option<String>,
     /// SHA-256 of the layer's program, in hexadecimal digits. It is loaded where it is linked.
@@ -36,6 +38,7 @@ impl Layout {
             vcpus: machine.vcpus().len(),
             processes: machine.process_ids(),
             kernel_delta: vm.debug().delta,
+            user_end: vm.debug().direct_map,
             kernel_build_id: kernel_build_id.map(String::from),
             layer: layer_id(layer)?,
         })

@@ -31,15 +31,16 @@ impl Place {
         Place::Other,
     ];
 
-    /// The place of an address that was executed in the host's user mode.
-    pub fn of(address: u64) -> Self {
+    /// The place of an address that was executed in the host's user mode, in a machine whose user
+    /// range ends at `user_end`.
+    pub fn of(address: u64, user_end: u64) -> Self {
         match address {
             ph::PHV_HOLE_START..ph::PHV_IMAGE_START => Place::Mapped,
             ph::PHV_IMAGE_START..ph::PHV_LAYER_BASE => Place::Image,
             ph::PHV_LAYER_BASE..ph::PHV_HOLE_END => Place::Layer,
-            ph::PHV_USER_START..ph::PHV_USER_END => Place::Program,
-            // The direct map, and what is behind it.
-            ph::PHV_DIRECT_MAP..ph::PHV_KERNEL_END => Place::Mapped,
+            _ if (ph::PHV_USER_START..user_end).contains(&address) => Place::Program,
+            // The direct map, and what follows it.
+            _ if (user_end..ph::PHV_KERNEL_END).contains(&address) => Place::Mapped,
             _ => Place::Other,
         }
     }
@@ -48,6 +49,8 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const USER_END: u64 = ph::PHV_DIRECT_MAP_WIDE;
 
     #[test]
     fn the_borders_of_each_range() {
@@ -63,14 +66,14 @@ mod tests {
             (ph::PHV_LAYER_BASE, Place::Layer),
             (ph::PHV_HOLE_END - 1, Place::Layer),
             (ph::PHV_HOLE_END, Place::Program),
-            (ph::PHV_USER_END - 1, Place::Program),
-            (ph::PHV_DIRECT_MAP, Place::Mapped),
+            (USER_END - 1, Place::Program),
+            (USER_END, Place::Mapped),
             (ph::PHV_KERNEL_END - 1, Place::Mapped),
             (ph::PHV_KERNEL_END, Place::Other),
             (ph::PHV_SHARED, Place::Other),
             (u64::MAX, Place::Other),
         ] {
-            assert_eq!(Place::of(address), place, "{address:#x}");
+            assert_eq!(Place::of(address, USER_END), place, "{address:#x}");
         }
     }
 

@@ -32,6 +32,8 @@ pub struct Books {
     pub layer: Option<Book>,
     /// The host's kernel.
     pub host_kernel: Option<HostKernel>,
+    /// The end of the guest's user range.
+    pub user_end: u64,
 }
 
 impl Tally {
@@ -41,7 +43,7 @@ impl Tally {
         let place = if hit.host {
             Place::Host
         } else {
-            Place::of(hit.ip)
+            Place::of(hit.ip, books.user_end)
         };
         if let Some(count) = self.places.get_mut(place as usize) {
             *count += 1;
@@ -99,6 +101,7 @@ mod tests {
             guest_kernel: Some(Book::default()),
             layer: Some(Book::default()),
             host_kernel: Some(HostKernel::default()),
+            user_end: ph::PHV_DIRECT_MAP,
         };
         for n in 0..10_000u64 {
             for base in [ph::PHV_USER_START, ph::PHV_IMAGE_START, ph::PHV_LAYER_BASE] {

@@ -66,6 +66,8 @@ struct Part {
     more: bool,
     /// The name of one of them in the other case.
     other: Option<CString>,
+    /// It begins with `..`, perhaps after `.`.
+    dots: bool,
 }
 
 impl Part {
@@ -424,7 +426,13 @@ impl Folder {
                 }
                 Ok(())
             }
-            Ok(_) => close(handle),
+            Ok(part) => {
+                // After the two, the folder is empty.
+                if part.dots && !part.more && self.told_ends() {
+                    listing::end(End::Last);
+                }
+                close(handle)
+            }
             Err(error) => {
                 let _ = close(handle);
                 Err(error)

@@ -18,7 +18,7 @@ const BUFFER: usize = 4096;
 
 /// An entry of which only the name is known: the guest looks it up when it needs more. Nothing
 /// reads these attributes.
-fn unknown(attr: stat64) -> Entry {
+pub fn unknown(attr: stat64) -> Entry {
     Entry {
         inode: 0,
         generation: 0,

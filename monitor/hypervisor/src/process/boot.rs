@@ -67,7 +67,8 @@ unsafe impl ByteValued for Entry {}
 /// The command line or the initial RAM disk is too large, or the command line has a zero byte.
 pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Start> {
     let base = ram.size() - RESERVED;
-    let linear = |offset: u64| ph::PHV_DIRECT_MAP + base + offset;
+    let direct_map = image.direct_map(ram.size());
+    let linear = |offset: u64| direct_map + base + offset;
     if facts.command_line.len() >= COMMAND_LINE_MAX {
         bail!(
             "the command line has {} bytes, the limit is {}",
@@ -125,9 +126,9 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
         image_gpa: image.gpa,
         image_size: image.size,
         image_delta: image.delta,
-        direct_map: ph::PHV_DIRECT_MAP,
+        direct_map,
         direct_map_size: ram.size(),
-        user_end: ph::PHV_USER_END,
+        user_end: direct_map,
         command_line: linear(COMMAND_LINE),
         initrd_gpa,
         initrd_size: facts.initrd.len() as u64,

@@ -37,6 +37,8 @@ pub struct Debug {
     windows: Arc<[ph::PhvSegment]>,
     /// Load address minus link address of the kernel, modulo 2^64.
     pub delta: u64,
+    /// The linear address of guest-physical 0, at which the user range ends.
+    pub direct_map: u64,
     /// Frequency of the time-stamp counter in Hz.
     pub tsc_hz: u64,
 }
@@ -47,6 +49,7 @@ impl Debug {
         memory: Arc<GuestMemoryMmap>,
         windows: &[ph::PhvSegment],
         delta: u64,
+        direct_map: u64,
         tsc_hz: u64,
     ) -> Self {
         Debug {
@@ -54,6 +57,7 @@ impl Debug {
             memory,
             windows: windows.into(),
             delta,
+            direct_map,
             tsc_hz,
         }
     }
@@ -217,14 +221,14 @@ impl Debug {
         {
             return Some(window.gpa + (address - window.addr));
         }
-        if (ph::PHV_DIRECT_MAP..ph::PHV_KERNEL_END).contains(&address) {
-            let gpa = address - ph::PHV_DIRECT_MAP;
+        if (self.direct_map..ph::PHV_KERNEL_END).contains(&address) {
+            let gpa = address - self.direct_map;
             if self.readable(gpa) {
                 return Some(gpa);
             }
         }
-        let kernel = address >= ph::PHV_USER_END
-            || (ph::PHV_HOLE_START..ph::PHV_HOLE_END).contains(&address);
+        let kernel =
+            address >= self.direct_map || (ph::PHV_HOLE_START..ph::PHV_HOLE_END).contains(&address);
         let root = if kernel && registers.kernel_root != 0 {
             registers.kernel_root
         } else {

@@ -13,7 +13,7 @@ fn machine() -> Debug {
         gpa: 0x10_0000,
         size: 0x2000,
     }];
-    Debug::new(core, Arc::new(memory), &windows, 0, 1)
+    Debug::new(core, Arc::new(memory), &windows, 0, ph::PHV_DIRECT_MAP, 1)
 }
 
 fn registers() -> Registers {

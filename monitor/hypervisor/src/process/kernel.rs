@@ -100,6 +100,8 @@ pub struct Kernel {
     pub size: u64,
     /// Load address minus link address, modulo 2^64.
     pub delta: u64,
+    /// Its note has [`abi::NOTE_COMPACT`].
+    compact: bool,
 }
 
 impl Kernel {
@@ -113,7 +115,7 @@ impl Kernel {
             LoadError::Damaged("its program headers are not all inside the file".to_string())
         })?;
         let mut segments = load_segments(entries, file, limit)?;
-        let entry = entry(entries, file)?.ok_or(LoadError::NoNote)?;
+        let Entry { entry, compact } = entry(entries, file)?.ok_or(LoadError::NoNote)?;
 
         let image: Vec<&Segment> = segments.iter().filter(|s| s.kind == Kind::Image).collect();
         let first = image
@@ -147,7 +149,18 @@ impl Kernel {
             gpa,
             size,
             delta,
+            compact,
         })
+    }
+
+    /// The linear address of guest-physical 0 with `ram` bytes of RAM. Programs have the addresses
+    /// below it.
+    pub fn direct_map(&self, ram: u64) -> u64 {
+        if self.compact && ram <= ph::PHV_DIRECT_MAP_SIZE {
+            ph::PHV_DIRECT_MAP
+        } else {
+            ph::PHV_DIRECT_MAP_WIDE
+        }
     }
 
     /// Stores the segments in fresh guest memory, in which everything else is zero.
@@ -244,7 +257,13 @@ fn copy(bytes: &[u8]) -> io::Result<MmapMut> {
 }
 
 /// The link address of the VMI entry.
-fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError> {
+/// What the VMI note says.
+struct Entry {
+    entry: u64,
+    compact: bool,
+}
+
+fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<Entry>, LoadError> {
     let damaged = |_| LoadError::Damaged("a note does not fit into its segment".to_string());
     for segment in entries.iter().filter(|e| e.p_type(LE) == PT_NOTE) {
         let Some(mut notes) = segment.notes(LE, file).map_err(damaged)? else {
@@ -262,7 +281,10 @@ fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError
             };
             let version = word(std::mem::offset_of!(abi::NoteEntry, api_version));
             let at = std::mem::offset_of!(abi::NoteEntry, entry);
-            let (Some(low), Some(high), Some(version)) = (word(at), word(at + 4), version) else {
+            let flags = word(std::mem::offset_of!(abi::NoteEntry, flags));
+            let (Some(low), Some(high), Some(version), Some(flags)) =
+                (word(at), word(at + 4), version, flags)
+            else {
                 return Err(LoadError::Damaged(format!(
                     "its VMI note is only {} bytes",
                     note.desc().len()
@@ -275,7 +297,10 @@ fn entry(entries: &[ProgramEntry], file: &[u8]) -> Result<Option<u64>, LoadError
                     abi::API_MAJOR
                 )));
             }
-            return Ok(Some(u64::from(high) << 32 | u64::from(low)));
+            return Ok(Some(Entry {
+                entry: u64::from(high) << 32 | u64::from(low),
+                compact: u64::from(flags) & abi::NOTE_COMPACT != 0,
+            }));
         }
     }
     Ok(None)

@@ -170,6 +170,23 @@ fn the_image_goes_into_the_hole() {
 }
 
 #[test]
+fn the_note_says_where_the_direct_map_may_be() {
+    let direct_map = |flags: u32, ram: u64| {
+        let mut file = kernel(&[ABSOLUTE]);
+        put(&mut file, NOTE + 28, &flags.to_le_bytes());
+        Kernel::read(&file, LIMIT).unwrap().direct_map(ram)
+    };
+    let compact = u32::try_from(abi::NOTE_COMPACT).unwrap();
+    let largest = ph::PHV_DIRECT_MAP_SIZE;
+    assert_eq!(direct_map(0, LIMIT), ph::PHV_DIRECT_MAP_WIDE);
+    assert_eq!(direct_map(compact, largest), ph::PHV_DIRECT_MAP);
+    assert_eq!(direct_map(compact, largest + 1), ph::PHV_DIRECT_MAP_WIDE);
+    // Flags of a later version.
+    assert_eq!(direct_map(!compact, LIMIT), ph::PHV_DIRECT_MAP_WIDE);
+    assert_eq!(direct_map(u32::MAX, LIMIT), ph::PHV_DIRECT_MAP);
+}
+
+#[test]
 fn references_move_with_what_they_refer_to() {
     let far = |target: u64, place: u64| target.wrapping_sub(place);
     let image = read(&[

@@ -36,7 +36,7 @@ const REGION_SIZE: u64 = 1 << 30;
 /// With less memory there is no room for boot information and a kernel.
 pub const MIN_SIZE: u64 = 16 << 20;
 /// The direct map ends where the layer's own addresses begin.
-pub const MAX_SIZE: u64 = ph::PHV_KERNEL_END - ph::PHV_DIRECT_MAP;
+pub const MAX_SIZE: u64 = ph::PHV_KERNEL_END - ph::PHV_DIRECT_MAP_WIDE;
 
 /// A RAM region: one file and its guest-physical addresses.
 #[derive(Clone, Debug)]

@@ -45,6 +45,7 @@ pub fn fill(
     long(&header.boot_info, start.boot_info);
     long(&header.boot_stack, start.stack);
     long(&header.kernel_entry, kernel.entry);
+    long(&header.direct_map, kernel.direct_map(ram.size()));
     for (entry, region) in header.regions.iter().zip(ram.regions()) {
         long(&entry.gpa, region.gpa);
         long(&entry.size, region.size);

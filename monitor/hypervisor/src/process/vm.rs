@@ -174,6 +174,7 @@ impl Vm {
             ram.memory(),
             &kernel.windows,
             kernel.delta,
+            kernel.direct_map(ram.size()),
             clock.hz(),
         );
         let mut vm = Vm {

@@ -31,6 +31,7 @@ pub fn report(debug: &Debug, kernel: &[u8]) -> String {
         orc: image.as_ref().and_then(Orc::read),
         image,
         delta: debug.delta,
+        user_end: debug.direct_map,
     };
     let newest = (0..debug.vcpus())
         .flat_map(|vcpu| debug.events(vcpu, 1))
@@ -70,6 +71,8 @@ struct Book<'a> {
     orc: Option<Orc>,
     /// The load address minus the link address.
     delta: u64,
+    /// The end of the guest's user range.
+    user_end: u64,
 }
 
 impl Book<'_> {
@@ -79,7 +82,7 @@ impl Book<'_> {
         if !kernel {
             let whose = match address {
                 ph::PHV_LAYER_BASE..ph::PHV_HOLE_END => "layer",
-                ph::PHV_USER_START..ph::PHV_USER_END => "user",
+                _ if (ph::PHV_USER_START..self.user_end).contains(&address) => "user",
                 _ => "?",
             };
             return format!("{address:#x} ({whose})");

@@ -27,6 +27,7 @@ pub fn read(machine: &Machine, layout: &Layout, notes: &mut Vec<String>) -> Book
         guest_kernel: guest_kernel.ok(),
         layer: layer.ok(),
         host_kernel: None,
+        user_end: layout.user_end,
     }
 }
 
@@ -112,6 +113,7 @@ mod tests {
             vcpus: 1,
             processes: vec![],
             kernel_delta: 0,
+            user_end: 0,
             kernel_build_id: None,
             layer: layer_id(Layer::ProcessStats).unwrap(),
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations of a shared folder ([`Folder`]).
 
-use super::super::{holes, names, place};
+use super::super::{dots, holes, names, place};
 use super::{Cache, Folder, PLAIN, Part, given};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::BackendFileSystem;
@@ -308,8 +308,15 @@ impl FileSystem for Folder {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
+        let own = self.inner.getattr(ctx, inode, None)?.0.st_ino;
+        let Some((offset, dots)) = dots::list(offset, own, add)? else {
+            return Ok(());
+        };
         self.list(ctx, inode, handle, offset, false, |handle| {
-            let mut part = Part::default();
+            let mut part = Part {
+                dots,
+                ..Part::default()
+            };
             let mut add = |entry: DirEntry<'_>| {
                 let offset = entry.offset;
                 let added = add(entry)?;
@@ -331,9 +338,18 @@ impl FileSystem for Folder {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
     ) -> io::Result<()> {
+        // Before the list, or a change in between is not reported.
         let watched = self.watched(inode);
+        let attr = self.inner.getattr(ctx, inode, None)?.0;
+        let mut dot = |entry: DirEntry<'_>| add(entry, names::unknown(attr));
+        let Some((offset, dots)) = dots::list(offset, attr.st_ino, &mut dot)? else {
+            return Ok(());
+        };
         self.list(ctx, inode, handle, offset, watched, |handle| {
-            let mut part = Part::default();
+            let mut part = Part {
+                dots,
+                ..Part::default()
+            };
             let mut known = |listed: DirEntry<'_>, entry: Entry| {
                 let (offset, name) = (listed.offset, listed.name);
                 let inode = entry.inode;
@@ -352,7 +368,6 @@ impl FileSystem for Folder {
                 return done.map(|()| part);
             }
             // The list is at its end, or the next entry cannot be looked up.
-            let attr = self.inner.getattr(ctx, inode, None)?.0;
             let mut name = |listed: DirEntry<'_>, entry: Entry| {
                 let offset = listed.offset;
                 let added = add(listed, entry)?;

@@ -56,12 +56,14 @@ fn parts(
     }
 }
 
+/// A folder, and what its list has.
 fn folder(files: usize, word: &str) -> (tempfile::TempDir, BTreeSet<String>) {
     let folder = tempfile::tempdir().unwrap();
-    let names: BTreeSet<_> = (0..files).map(|number| format!("{word}{number}")).collect();
+    let mut names: BTreeSet<_> = (0..files).map(|number| format!("{word}{number}")).collect();
     for name in &names {
         fs::write(folder.path().join(name), "x").unwrap();
     }
+    names.extend([".", ".."].map(String::from));
     (folder, names)
 }
 
@@ -108,7 +110,7 @@ fn the_last_part_of_a_list_says_so() {
     }
 }
 
-/// Others, and an empty folder's, ask until they get nothing.
+/// Others ask until they get nothing.
 #[test]
 fn a_list_ends_without_a_mark_for_other_kernels() {
     let (folder, names) = folder(50, "file");
@@ -122,10 +124,42 @@ fn a_list_ends_without_a_mark_for_other_kernels() {
     assert_eq!(seen, names);
     assert_eq!(all.last(), Some(&(0, vec![])), "{all:?}");
     assert!(all.iter().all(|(_, rest)| rest.is_empty()), "{all:?}");
+}
+
+/// Both come first, whatever the room, and say where the list continues.
+#[test]
+fn an_empty_folder_has_two_entries() {
     let empty = tempfile::tempdir().unwrap();
-    let mut told = Told::new(empty.path());
-    let answer = told.answer(READDIRPLUS, ROOT, &read(0, 4096));
-    assert!(answer.is_empty(), "{answer:?}");
+    for plus in [true, false] {
+        let operation = if plus { READDIRPLUS } else { READDIR };
+        let mut told = Told::new(empty.path());
+        let answer = told.answer(operation, ROOT, &read(0, 4096));
+        let (names, after, rest) = entries(&answer, plus);
+        assert_eq!((names.join(" ").as_str(), rest), (". ..", END));
+        assert!(told.answer(operation, ROOT, &read(after, 4096)).is_empty());
+        // Room for one of them.
+        let room = if plus {
+            ATTRIBUTES + 2 * ENTRY
+        } else {
+            2 * ENTRY
+        };
+        let (_, all) = parts(
+            |operation, body| told.answer(operation, ROOT, body),
+            plus,
+            u32::try_from(room).unwrap(),
+        );
+        let expected = [(1, vec![]), (1, END.to_vec())];
+        assert_eq!(all, expected, "{plus}");
+        let (seen, all) = confined(empty.path(), Access::Write, |sender| {
+            parts(
+                |operation, body| sender.ok(operation, ROOT, body),
+                plus,
+                4096,
+            )
+        });
+        assert_eq!(seen.len(), 2);
+        assert_eq!(all, [(2, vec![]), (0, vec![])], "{plus}");
+    }
 }
 
 /// In a folder whose names have no case, or have both, it is not known whether it tells them apart.

@@ -125,7 +125,7 @@ SYM_CODE_START(vmi_bad_iret)
 	jmp	asm_vmi_exc_general_protection
 SYM_CODE_END(vmi_bad_iret)
 
-ELFNOTE(VMI, VMI_NOTE_ENTRY, .quad vmi_entry; .long VMI_API_VERSION; .long 0)
+ELFNOTE(VMI, VMI_NOTE_ENTRY, .quad vmi_entry; .long VMI_API_VERSION; .long VMI_NOTE_COMPACT)
 
 	.text
 /*

@@ -26,18 +26,21 @@
 #include "vmi.h"
 
 /*
- * Offsets from the direct map's start. The direct map has more room than any machine has RAM; the
- * rest is as in the upper half.
+ * The kernel's addresses, after the end of user space. The runtimes of sanitizers need addresses
+ * close to 128 TiB, so the kernel takes as few as it can (VMI_NOTE_COMPACT): 1 TiB for RAM, or as
+ * much as there is, 1 TiB for vmalloc(), and 512 GiB each for the page descriptors with the CPU
+ * entry areas, and for the fixmap.
  */
-#define VMALLOC_OFFSET (16UL << 40)
-#define VMEMMAP_OFFSET (VMALLOC_OFFSET + (VMALLOC_SIZE_TB_L4 << 40))
+#define DIRECT_MAP_LEAST (1UL << 40)
+#define VMALLOC_SIZE (VMALLOC_SIZE_TB_LOW << 40)
+/* From the end of vmalloc(): the CPU entry areas have the first half of the slot. */
+#define VMEMMAP_OFFSET (PGDIR_SIZE / 2)
 #define FIXMAP_SLOT 251UL
 #define CPU_ENTRY_AREA_SLOT 250UL
-/* task_size_max() is an alternative, and none has been applied yet. */
-#define USER_END (1UL << 46)
-
 bool vmi_entered __ro_after_init;
 bool vmi_low __ro_after_init;
+/* The end of user space. task_size_max() is an alternative, and none has been applied yet. */
+static unsigned long user_end __initdata;
 unsigned long vmi_user_start __ro_after_init;
 void *vmi_iret_target __ro_after_init;
 void *vmi_sysret_target __ro_after_init;
@@ -60,10 +63,14 @@ static void __init layout(const struct vmi_boot_info *info)
 {
 	unsigned int i;
 
+	if (info->user_end < VMI_USER_END_SHORT)
+		refuse("user space is smaller than 64 TiB");
+	user_end = info->user_end < VMI_USER_END ? VMI_USER_END_SHORT : VMI_USER_END;
 	phys_base = info->image_gpa - (info->image - __START_KERNEL_map);
 	page_offset_base = info->direct_map;
-	vmalloc_base = info->direct_map + VMALLOC_OFFSET;
-	vmemmap_base = info->direct_map + VMEMMAP_OFFSET;
+	vmalloc_base = info->direct_map +
+		max(DIRECT_MAP_LEAST, round_up(info->direct_map_size, PGDIR_SIZE));
+	vmemmap_base = vmalloc_base + VMALLOC_SIZE + VMEMMAP_OFFSET;
 	__FIXADDR_TOP = (FIXADDR_TOP_HIGH & ~PGDIR_MASK) | FIXMAP_SLOT << PGDIR_SHIFT;
 	cpu_entry_area_base = CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT;
 	/* Without a hole all space near the image is the user's: no modules, no trampolines. */
@@ -94,7 +101,7 @@ static bool __init layout_overlaps(u64 start, u64 end)
 	const u64 used[][2] = {
 		{ modules_vaddr, vmi_boot.image + (u64)(_end - _text) },
 		{ vmi_boot.direct_map, vmi_boot.direct_map + vmi_boot.direct_map_size },
-		{ vmalloc_base, vmalloc_base + (VMALLOC_SIZE_TB_L4 << 40) },
+		{ vmalloc_base, vmalloc_base + VMALLOC_SIZE },
 		{ vmemmap_base, vmemmap_base + round_up(pages * sizeof(struct page), PMD_SIZE) },
 		{ CPU_ENTRY_AREA_SLOT << PGDIR_SHIFT, (FIXMAP_SLOT + 1) << PGDIR_SHIFT },
 	};
@@ -105,11 +112,11 @@ static bool __init layout_overlaps(u64 start, u64 end)
 	for (i = 0; i < ARRAY_SIZE(used); i++)
 		if (start < used[i][1] && used[i][0] < end)
 			return true;
-	if (start >= USER_END)
+	if (start >= user_end)
 		return false;
 	for (i = 0; i < vmi_boot.hole_count && i < VMI_BOOT_MAX_HOLES; i++)
 		if (start >= vmi_boot.holes[i].start &&
-		    min_t(u64, end, USER_END) <= vmi_boot.holes[i].end)
+		    min_t(u64, end, user_end) <= vmi_boot.holes[i].end)
 			return false;
 	return true;
 }
@@ -188,6 +195,8 @@ static void __init features(void)
 	setup_force_cpu_cap(X86_FEATURE_PVCALLS);
 	setup_force_cpu_cap(X86_FEATURE_PVPRIV);
 	setup_force_cpu_cap(X86_FEATURE_VMI);
+	if (user_end == VMI_USER_END_SHORT)
+		setup_force_cpu_cap(X86_FEATURE_VMI_SHORT);
 	for (i = 0; i < ARRAY_SIZE(masked); i++)
 		setup_clear_cpu_cap(masked[i]);
 	/* A layer has neither their code segment nor their gates. */

@@ -7,6 +7,7 @@ use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use paravane_user_io::signals::{Interrupted, Signals};
 use paravane_user_io::text;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
@@ -16,6 +17,10 @@ use std::time::{Duration, Instant};
 
 /// The program of each side, for bash.
 pub const DRIVER: &str = include_str!("driver.sh");
+/// Prints the last messages of the guest's kernel in a line: they say where a program was killed.
+const KERNEL_SAID: &str = "dmesg | tail -n 4 | tr '\\n' ';'";
+/// A shell's exit code for a command that a signal killed is larger.
+const BY_SIGNAL: u32 = 128;
 /// The most that is kept of what a side prints between two answers, in bytes.
 const LINES_MAX: usize = 64 << 10;
 /// The most that is read of what a side printed on stderr, in bytes.
@@ -183,7 +188,13 @@ impl<'a> Session<'a> {
         self.busy = false;
         if status != 0 {
             let why = if error.is_empty() { &line } else { &error };
-            return Err(self.wrong(format!("a script failed with {status}: {why}")));
+            let mut what = format!("a script failed with {status}: {why}");
+            if status > BY_SIGNAL && self.end == End::Machine {
+                if let Ok(said) = self.run(KERNEL_SAID) {
+                    let _ = write!(what, "; the kernel said: {}", said.line);
+                }
+            }
+            return Err(self.wrong(what));
         }
         Ok(Answer { seconds, line })
     }
