@@ -223,6 +223,36 @@ static void notifications(void)
 	CHECK(((struct fanotify_event_metadata *)(void *)buffer)->mask & FAN_CLOSE_WRITE);
 }
 
+/* A program decides whether another may open a file. */
+static void permission_events(void)
+{
+	static const __u32 answers[] = { FAN_DENY, FAN_ALLOW };
+	struct fanotify_event_metadata event;
+	size_t i;
+	int fan = (int)syscall(SYS_fanotify_init, FAN_CLASS_CONTENT, O_RDONLY);
+
+	write_file("/tmp/asked", "x");
+	CHECK(fan >= 0 && !syscall(SYS_fanotify_mark, fan, FAN_MARK_ADD, FAN_OPEN_PERM, AT_FDCWD,
+				   "/tmp/asked"));
+	for (i = 0; i < 2; i++) {
+		struct fanotify_response response = { .response = answers[i] };
+		pid_t child = fork();
+
+		if (!child) {
+			int file = open("/tmp/asked", O_RDONLY);
+
+			_exit(answers[i] == FAN_ALLOW ? file < 0 : file >= 0 || errno != EPERM);
+		}
+		CHECK(read(fan, &event, sizeof(event)) == sizeof(event));
+		CHECK(event.mask == FAN_OPEN_PERM && event.pid == child);
+		response.fd = event.fd;
+		CHECK(write(fan, &response, sizeof(response)) == sizeof(response));
+		close(event.fd);
+		child_good(child);
+	}
+	close(fan);
+}
+
 /* The kernel reports the fork of a child to listeners. */
 static void process_events(void)
 {
@@ -410,6 +440,7 @@ const struct test feature_tests[] = {
 	{ "feature.device-mapper", device_mapper, true },
 	{ "feature.io_uring", uring, true },
 	{ "feature.notifications", notifications, true },
+	{ "feature.permission-events", permission_events, true },
 	{ "feature.process-events", process_events, true },
 	{ "feature.seccomp", seccomp_filter, true },
 	{ "feature.landlock", landlock, true },

@@ -181,6 +181,10 @@ fn packets_are_filtered_and_queued() {
         iptables -I INPUT -m ttl --ttl-gt 60 -p icmp -j DROP
         if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo iptables; fi
         iptables -F
+        iptables -t mangle -A OUTPUT -p icmp -j TTL --ttl-set 5
+        iptables -A INPUT -m ttl --ttl-eq 5 -p icmp -j DROP
+        if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo TTL; fi
+        iptables -F; iptables -t mangle -F
         tc qdisc add dev lo root handle 1: prio
         tc filter add dev lo parent 1: protocol ip prio 1 flower ip_proto icmp action drop
         if ping -qc1 -W1 127.0.0.1 >/dev/null; then echo flower; fi
