@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Processes: many that come and go, each with memory of its own. */
 #include "test.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -181,7 +182,81 @@ static void time_stamps(void)
 	      (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
 }
 
+/* Free memory of the machine without what lists of its CPUs have, KiB. */
+static long free_memory(void)
+{
+	char text[4096], *line;
+
+	read_file("/proc/meminfo", text, sizeof(text));
+	line = strstr(text, "MemFree:");
+	CHECK(line);
+	return line ? strtol(line + 8, NULL, 10) : 0;
+}
+
+#define FREED_PAGES 128
+#define FREED_ROUNDS 200
+/* Until the lists of the CPUs have what they keep. */
+#define FIRST_ROUNDS 60
+
+static void write_in_order(char *m, int round)
+{
+	int page;
+
+	for (page = 0; page < FREED_PAGES; page++)
+		m[page * PAGE] = (char)(round + page);
+}
+
+/* A process and its child write in order to pages that they share, and so to those of a file. */
+static void write_copies(const char *path, int round)
+{
+	int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600), page;
+	char *m = memory(FREED_PAGES * PAGE), *of_file;
+	pid_t child;
+
+	CHECK(file >= 0);
+	for (page = 0; page < FREED_PAGES; page++)
+		CHECK(write(file, m, PAGE) == PAGE);
+	close(file);
+	file = open(path, O_RDONLY);
+	of_file = mmap(NULL, FREED_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+	CHECK(file >= 0 && of_file != MAP_FAILED);
+	close(file);
+	write_in_order(m, round);
+	for (page = 0; page < FREED_PAGES; page++)
+		CHECK(of_file[page * PAGE] == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		write_in_order(m, round + 1);
+		write_in_order(of_file, round + 1);
+		_exit(0);
+	}
+	write_in_order(m, round + 2);
+	write_in_order(of_file, round + 2);
+	child_good(child);
+	CHECK(munmap(m, FREED_PAGES * PAGE) == 0 && munmap(of_file, FREED_PAGES * PAGE) == 0);
+	CHECK(unlink(path) == 0);
+}
+
+/* Copies that the kernel makes at a write leave nothing behind, whoever makes them. */
+static void copies_are_freed(void)
+{
+	const long page = PAGE / 1024;
+	long before = 0, lost;
+	int round;
+
+	for (round = 0; round < FIRST_ROUNDS + FREED_ROUNDS; round++) {
+		if (round == FIRST_ROUNDS)
+			before = free_memory();
+		write_copies("/tmp/copied", round);
+	}
+	lost = before - free_memory();
+	/* Half of what is lost if one of the four kinds of copies is not freed. */
+	CHECK(lost < FREED_ROUNDS * FREED_PAGES * page / 2);
+}
+
 const struct test process_tests[] = {
+	{ "process.copies_are_freed", copies_are_freed, true },
 	{ "process.fork_exit", fork_exit, false },
 	{ "process.many_at_once", many_at_once, false },
 	{ "process.vfork", vfork_shares, false },

@@ -191,6 +191,8 @@ static void put_copy(struct ahead *a, unsigned int i, pte_t *pte)
 	if (!p->locked) {
 		dec_mm_counter(vma->vm_mm, mm_counter(page_folio(p->from)));
 		folio_remove_rmap_pte(page_folio(p->from), p->from, vma);
+		/* The old entry's reference. That of look_at_entries() is still there. */
+		put_page(p->from);
 	}
 }
 
