@@ -238,7 +238,7 @@ static void write_copies(const char *path, int round)
 	CHECK(unlink(path) == 0);
 }
 
-/* Copies that the kernel makes at a write leave nothing behind, whoever makes them. */
+/* The kernel frees the copies that it makes at a write, in the parent and in the child. */
 static void copies_are_freed(void)
 {
 	const long page = PAGE / 1024;

@@ -183,7 +183,7 @@ struct shared {
 	/* the kernel's table, linear address; it may move a vCPU's per-CPU data */
 	u64 percpu_table;
 	u64 ram_size;
-	/* guest-physical 0, where the user range ends, and the end of RAM there; read-only */
+	/* guest-physical 0, where the user range ends, and the end of RAM there; set once */
 	u64 direct_map, direct_map_end;
 	u32 thread_descriptors;	/* THREAD_SELECTOR works: system calls from stubs are possible */
 	u32 xgetbv_in_use;	/* XGETBV with ECX = 1 works */

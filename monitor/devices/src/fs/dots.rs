@@ -7,8 +7,8 @@
 use fuse_backend_rs::api::filesystem::DirEntry;
 use std::io;
 
-/// The positions after the two. The host's own positions are hashes or small numbers: those of ext4
-/// have 63 bits, of which the largest is none of an entry, and one of these by a chance of 2^-62.
+/// The positions after the two. The host's own positions are small numbers or hashes. The hashes of
+/// ext4 have 63 bits, so an entry has one of these positions with a probability of 2^-62.
 const AFTER_SELF: u64 = 0x7fff_ffff_ffff_ff01;
 const AFTER_PARENT: u64 = 0x7fff_ffff_ffff_ff02;
 /// The inode number of `..`: `FUSE_UNKNOWN_INO`. The folder above may be out of the guest's sight.
