@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::lines::Lines;
+use paravane_tests::user::User;
 use paravane_tests::{program, vm};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -184,4 +185,40 @@ fn many_files_of_a_folder() {
             run.stderr
         );
     }
+}
+
+/// A machine whose guest keeps as many files of a folder open as it can still does what its user
+/// wants.
+#[test]
+fn a_folder_leaves_descriptors_to_the_monitor() {
+    const LIMIT: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    for n in 0..LIMIT {
+        File::create(folder.path().join(format!("{n}"))).unwrap();
+    }
+    // Each shell holds one more file.
+    let script = "hold() { (hold $(($1 + 1))) </mnt/$1 || { echo refused; sleep 1000; } }; hold 0";
+    let user = User::new();
+    let volume = format!("{}:/mnt", folder.path().display());
+    let machine = vm::command(["--detach", "--name", "m", "--volume", &volume]);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {LIMIT} && exec \"$@\""), "sh"]);
+    command.arg(machine.get_program()).args(machine.get_args());
+    command.args(["--", "sh", "-c", script]);
+    let run = program::finish(command.env("XDG_STATE_HOME", user.folder()));
+    assert_eq!(run.code, 0, "{run:?}");
+    let until = Instant::now() + Duration::from_secs(30);
+    while !user.ok(&["logs", "m"]).contains("refused") {
+        assert!(Instant::now() < until, "no file was refused");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let open = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", user.monitor("m"))).unwrap();
+        files.count()
+    };
+    assert!(open() > LIMIT / 4 && open() < LIMIT * 3 / 4, "{}", open());
+    assert_eq!(user.ok(&["exec", "m", "--", "echo", "hello"]), "hello\n");
+    let begun = Instant::now();
+    user.ok(&["stop", "--time", "1", "m"]);
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }

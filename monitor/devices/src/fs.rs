@@ -25,6 +25,7 @@ mod open_files;
 mod opened;
 mod own;
 mod place;
+mod room;
 mod root;
 mod watch;
 
@@ -38,6 +39,7 @@ use root::{Root, Served, Serving};
 use rustix::fs::Mode;
 use std::fmt;
 use std::io::{self, Write};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,6 +101,8 @@ pub struct Sharing {
     pub cache: Cache,
     /// Workers carry out every request, even if it takes a moment.
     pub workers: bool,
+    /// Descriptors of the process from this one on are not for files of the folder.
+    pub descriptors: RawFd,
 }
 
 /// The defaults for this access.
@@ -108,6 +112,7 @@ impl From<Access> for Sharing {
             access,
             cache: Cache::default(),
             workers: false,
+            descriptors: RawFd::MAX,
         }
     }
 }

@@ -9,7 +9,7 @@ use paravane_devices::blk::{Block, Disk, Format, Mode};
 use paravane_devices::console::Console;
 use paravane_devices::fs::{Access, Fs};
 use paravane_devices::rng::Rng;
-use paravane_devices::vsock::{Hub, Vsock};
+use paravane_devices::vsock::{CONNECTIONS, Hub, Vsock};
 use paravane_hypervisor::process::{Config, End, Output, Vm};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::outlet::{self, Bounded};
@@ -126,7 +126,7 @@ fn devices(args: &Boot) -> anyhow::Result<Vec<Model>> {
         devices.push(Model::virtio(Console::new(there)?));
         thread::spawn(move || echo(here));
         let hub = Hub::default();
-        devices.push(Model::virtio(Vsock::new(CID, &hub)?));
+        devices.push(Model::virtio(Vsock::new(CID, &hub, CONNECTIONS)?));
         let (called, calling) = (hub.listen(7)?, hub.listen(8)?);
         thread::spawn(move || {
             while let Ok(stream) = called.accept(None) {

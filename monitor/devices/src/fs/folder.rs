@@ -22,6 +22,7 @@ use super::open_files::OpenFiles;
 use super::opened;
 use super::own::Noted;
 use super::place;
+use super::room::Room;
 use super::root::Root;
 use super::watch::Watch;
 use super::{Access, Cache};
@@ -99,6 +100,7 @@ pub struct Folder {
     watch: Option<Arc<Watch>>,
     open: Arc<OpenFiles>,
     mappable: Mappable,
+    room: Room,
     /// The guest may keep what its programs write.
     delays: bool,
     /// The host's number of the folder's file system.
@@ -126,6 +128,7 @@ impl Folder {
             watch,
             open: Arc::new(OpenFiles::new()),
             mappable: Mappable::default(),
+            room: root.room()?,
             delays: cache == Cache::Always && root.sharing.access != Access::ReadOnly,
             device: root.device()?,
             mixed: Arc::clone(&root.mixed),

@@ -76,7 +76,7 @@ pub fn without(wanted: SeekFrom, size: u64) -> io::Result<u64> {
 }
 
 /// Files that the guest has open for reading and writing: node and handle of each. There are no
-/// more than the monitor has descriptors.
+/// more than the folder has descriptors, since whatever closes a file removes it here.
 #[derive(Debug, Default)]
 pub struct Mappable(Mutex<BTreeSet<(u64, u64)>>);
 

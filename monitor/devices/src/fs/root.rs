@@ -6,6 +6,7 @@ use super::holes::Holes;
 use super::listed::Listed;
 use super::masked::Masked;
 use super::mounts::Mounts;
+use super::room::Room;
 use super::watch::Watch;
 use super::{Access, Cache, Sharing};
 use anyhow::{Context, bail};
@@ -145,6 +146,14 @@ impl Root {
         })
     }
 
+    /// The room for descriptors of files in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn room(&self) -> std::io::Result<Room> {
+        Room::new(&self.folder, self.sharing.descriptors)
+    }
+
     /// A path that leads to the open folder, wherever it is now.
     pub fn place(&self) -> String {
         // The dot is needed because the crate and Landlock's rules do not follow the last part of a
@@ -170,6 +179,9 @@ impl Root {
             root_dir: self.place(),
             xattr: true,
             do_import: true,
+            // The guest's number of a file has the host's in it. Numbers that the crate makes are
+            // kept for each file that the guest ever knew.
+            use_host_ino: true,
             // The guest then reads what surrounds the bytes that a program appends; without this
             // option that would fail for files that are open for writing only.
             writeback: cache == Cache::Always,

@@ -8,6 +8,7 @@ mod lost;
 mod notices;
 mod request;
 mod slow;
+mod taken;
 
 use super::super::Device;
 use super::super::test_guest::{FREE, Guest};

@@ -4,7 +4,7 @@
 use super::{Request, Simple, Target, play, sizes, start};
 use crate::Device;
 use crate::net::{Net, Wire};
-use crate::vsock::{Hub, Listener, Vsock};
+use crate::vsock::{CONNECTIONS, Hub, Listener, Vsock};
 use paravane_fuzz::{Input, fuzz};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -222,7 +222,7 @@ fn vsock() {
         |bytes| {
             let hub = Hub::default();
             let listener = hub.listen(1).unwrap();
-            let mut device = Vsock::new(3, &hub).unwrap();
+            let mut device = Vsock::new(3, &hub, CONNECTIONS).unwrap();
             start(&mut device);
             play(
                 &mut Sockets {

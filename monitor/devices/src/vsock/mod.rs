@@ -36,16 +36,20 @@ pub struct Vsock {
     data: Vec<u8>,
 }
 
+/// A good number of connections of a guest.
+pub const CONNECTIONS: usize = 1024;
+
 impl Vsock {
-    /// A device for a guest with the address `cid`, 3 to 2^32 - 2.
+    /// A device for a guest with the address `cid`, 3 to 2^32 - 2. The guest may have `most`
+    /// connections at a time. Each has a descriptor and a buffer of 256 KiB.
     ///
     /// # Errors
     /// The host's error.
-    pub fn new(cid: u32, hub: &Hub) -> std::io::Result<Self> {
+    pub fn new(cid: u32, hub: &Hub, most: usize) -> std::io::Result<Self> {
         Ok(Vsock {
             cid: cid.into(),
             hub: hub.clone(),
-            mux: Mux::new(hub.clone(), cid.into())?,
+            mux: Mux::new(hub.clone(), cid.into(), most)?,
             waker: None,
             data: vec![0; DATA_MAX],
         })

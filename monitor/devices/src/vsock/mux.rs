@@ -12,8 +12,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The most connections of a guest at a time; further ones are refused.
-const CONNECTIONS: usize = 1024;
 /// The most answers that wait for the guest to add buffers. Until then its packets are not read.
 const ANSWERS: usize = 1024;
 /// The first port of the host's end of connections that the host makes.
@@ -26,6 +24,8 @@ type Key = (u32, u32);
 #[derive(Debug)]
 pub struct Mux {
     hub: Hub,
+    /// The most connections at a time; further ones are refused.
+    most: usize,
     cid: u64,
     connections: BTreeMap<Key, Connection>,
     /// Headers without data for the guest.
@@ -38,13 +38,14 @@ pub struct Mux {
 }
 
 impl Mux {
-    /// The connections of a guest with this address.
+    /// The connections of a guest with this address, of which there may be `most` at a time.
     ///
     /// # Errors
     /// The host's error.
-    pub fn new(hub: Hub, cid: u64) -> io::Result<Self> {
+    pub fn new(hub: Hub, cid: u64, most: usize) -> io::Result<Self> {
         Ok(Mux {
             hub,
+            most,
             cid,
             connections: BTreeMap::new(),
             answers: VecDeque::new(),
@@ -87,7 +88,7 @@ impl Mux {
             let port = self.free_port(request.port);
             let key = (port, request.port);
             match Connection::new(request.stream, Some(request.answer)) {
-                Ok(mut connection) if self.connections.len() < CONNECTIONS => {
+                Ok(mut connection) if self.connections.len() < self.most => {
                     let mut header = self.header(key, op::REQUEST);
                     connection.fill_credit(&mut header);
                     self.connections.insert(key, connection);
@@ -155,7 +156,7 @@ impl Mux {
     }
 
     fn accept(&mut self, key: Key, header: &Header) -> bool {
-        if self.connections.len() >= CONNECTIONS {
+        if self.connections.len() >= self.most {
             return false;
         }
         let Some(stream) = self.hub.offer(key.0) else {

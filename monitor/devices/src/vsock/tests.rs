@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The connections, with a guest that the test plays.
 
+use super::CONNECTIONS;
 use super::connection::BUFFER;
 use super::hub::Hub;
 use super::mux::Mux;
@@ -40,7 +41,7 @@ fn sent(mux: &mut Mux) -> Vec<(u16, Vec<u8>)> {
 #[test]
 fn the_guest_connects_talks_and_closes() {
     let hub = Hub::default();
-    let mut mux = Mux::new(hub.clone(), CID).unwrap();
+    let mut mux = Mux::new(hub.clone(), CID, CONNECTIONS).unwrap();
     mux.receive(&packet(op::REQUEST, 9, 50), &[]);
     assert_eq!(sent(&mut mux), [(op::RST, vec![])]);
     let listener = hub.listen(9).unwrap();
@@ -74,7 +75,7 @@ fn the_guest_connects_talks_and_closes() {
 #[test]
 fn the_host_connects_and_closes() {
     let hub = Hub::default();
-    let mut mux = Mux::new(hub.clone(), CID).unwrap();
+    let mut mux = Mux::new(hub.clone(), CID, CONNECTIONS).unwrap();
     let connect = std::thread::spawn(move || hub.connect(80, Duration::from_secs(20)));
     let mut buffer = [0; 300];
     let request = loop {
@@ -111,7 +112,7 @@ fn the_host_connects_and_closes() {
 #[test]
 fn one_that_is_refused_is_refused() {
     let hub = Hub::default();
-    let mut mux = Mux::new(hub.clone(), CID).unwrap();
+    let mut mux = Mux::new(hub.clone(), CID, CONNECTIONS).unwrap();
     let connect = std::thread::spawn(move || hub.connect(80, Duration::from_secs(20)));
     let request = loop {
         mux.connect();
@@ -132,7 +133,7 @@ fn one_that_is_refused_is_refused() {
 fn a_guest_waits_for_a_slow_host_and_must() {
     let hub = Hub::default();
     let listener = hub.listen(1).unwrap();
-    let mut mux = Mux::new(hub, CID).unwrap();
+    let mut mux = Mux::new(hub, CID, CONNECTIONS).unwrap();
     mux.receive(&packet(op::REQUEST, 1, 2), &[]);
     let mut stream = listener.accept(None).unwrap();
     let mut allowed = i64::from(BUFFER);
@@ -172,7 +173,7 @@ proptest! {
     ) {
         let hub = Hub::default();
         let listener = hub.listen(1).unwrap();
-        let mut mux = Mux::new(hub, CID).unwrap();
+        let mut mux = Mux::new(hub, CID, CONNECTIONS).unwrap();
         let mut streams = Vec::new();
         for (op, host, guest, buffer_size, forwarded, flags, data) in packets {
             let header = Header { op, buffer_size, forwarded, flags, ..packet(op, host, guest) };

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Room for the descriptors of shared folders: the device has one for each file that the guest
-//! knows. What else a guest can have the monitor open must leave some of them.
+//! The monitor's descriptors: room for many, and shares for what a guest can have the monitor open.
+//!
+//! A shared folder has one for each file that the guest knows, each TCP connection of the guest has
+//! one, and so has each of its sockets to the host. All threads of a process have the same table.
+//! Without a descriptor, the monitor could neither take a request of its user nor read what the
+//! machine takes of the host's memory. So each kind of device has a share, and the monitor has one.
 //!
 //! Linux doubles a process's table when it is full. While several threads share it, the thread that
 //! needs the room then sleeps until all CPUs have passed through the scheduler (`expand_fdtable()`
@@ -9,6 +13,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::stderr;
+use std::os::fd::RawFd;
 
 /// Descriptors for which there is room from the beginning, if the process may have as many. They
 /// take 130 KiB of the host's kernel. More are possible, and cost a wait each time the number
@@ -26,6 +31,35 @@ pub fn raise() {
 /// The number of descriptors that the process may have.
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// What each kind of device may have of the process's descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// The most TCP connections through the stack. With their buffers, they take at most 368 MiB
+    /// ([`paravane_net::user::TCP_BUFFER`]).
+    pub connections: usize,
+    /// The most connections of the guest's sockets (vsock).
+    pub sockets: usize,
+    /// Folders have descriptors below this one. It leaves the two shares above, and one for the
+    /// monitor itself.
+    pub folders: RawFd,
+}
+
+impl Shares {
+    /// The shares of a process that may have this number of descriptors.
+    pub fn of(limit: u64) -> Self {
+        let limit = RawFd::try_from(limit).unwrap_or(RawFd::MAX);
+        // The stack needs four connections for its own ends.
+        let connections = (limit / 4).clamp(4, 4096);
+        let sockets = (limit / 8).clamp(4, 1024);
+        let own = (limit / 8).min(1024);
+        Shares {
+            connections: connections.unsigned_abs() as usize,
+            sockets: sockets.unsigned_abs() as usize,
+            folders: limit - connections - sockets - own,
+        }
+    }
 }
 
 /// Makes room, and leaves the limit as it was: programs that build a kernel need no more. While the
@@ -52,6 +86,24 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
         line.unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn each_share_leaves_the_others() {
+        for (limit, connections, sockets, folders) in [
+            (0, 4, 4, -8),
+            (200, 50, 25, 100),
+            (1024, 256, 128, 512),
+            (524_288, 4096, 1024, 518_144),
+            (u64::MAX, 4096, 1024, RawFd::MAX - 6144),
+        ] {
+            let expected = Shares {
+                connections,
+                sockets,
+                folders,
+            };
+            assert_eq!(Shares::of(limit), expected, "{limit}");
+        }
     }
 
     #[test]

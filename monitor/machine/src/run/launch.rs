@@ -2,6 +2,7 @@
 //! Creates the machine that `run` starts: kernel, root file system, command line, devices.
 
 use super::choice::Choice;
+use super::descriptors::{self, Shares};
 use super::network::NetworkReport;
 use super::resources::{self, Resources};
 use crate::root::{self, builtin::ListFile, modules::Module};
@@ -232,7 +233,8 @@ impl Machine {
             hub.listen(PORT)
                 .context("cannot listen for the guest's agent")?,
         );
-        let vsock = Vsock::new(CID, &hub).context("cannot make the socket device")?;
+        let most = Shares::of(descriptors::limit()).sockets;
+        let vsock = Vsock::new(CID, &hub, most).context("cannot make the socket device")?;
         let mut devices = vec![
             Model::virtio(vsock),
             Model::virtio(Rng::default()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The network of a machine.
 
-use super::{bus, card, descriptors};
+use super::descriptors::{self, Shares};
+use super::{bus, card};
 use crate::spec::{Heuristic, Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
@@ -18,20 +19,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The most TCP connections at a time through the stack. With their buffers, they take at most
-/// 368 MiB ([`user::TCP_BUFFER`]).
-const CONNECTIONS: usize = 4096;
-/// Fewer than the stack needs for its own ends are not possible ([`user::Config::connections`]).
-const LEAST_CONNECTIONS: usize = 4;
-
-/// The largest number of connections of a process that may have this number of descriptors. Each
-/// connection takes one, and the guest's folders need some.
-fn connections(descriptors: u64) -> usize {
-    usize::try_from(descriptors / 2)
-        .unwrap_or(CONNECTIONS)
-        .clamp(LEAST_CONNECTIONS, CONNECTIONS)
-}
 
 /// Reports which network a machine got: on standard error, and for `paravane inspect`.
 #[derive(Debug, Default)]
@@ -136,7 +123,7 @@ pub fn connect(
         resolver: user::host_resolver(),
         publish: ports(spec)?,
         ack_delay: spec.uses(Heuristic::AckDelay),
-        connections: connections(descriptors::limit()),
+        connections: Shares::of(descriptors::limit()).connections,
         ..user::Config::default()
     };
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
@@ -395,13 +382,6 @@ mod tests {
             ["8080:80", "127.0.0.2:8080:80"],
         ] {
             assert!(net("user", &ports(words)).is_ok(), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn connections_leave_descriptors_for_folders() {
-        for (descriptors, most) in [(0, 4), (1024, 512), (8192, 4096), (u64::MAX, 4096)] {
-            assert_eq!(connections(descriptors), most, "{descriptors}");
         }
     }
 

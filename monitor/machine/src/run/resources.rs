@@ -2,6 +2,7 @@
 //! The host's resources that a machine gets: folders, disks, a network.
 
 use super::bus;
+use super::descriptors::{self, Shares};
 use super::network::{self, Connected, NetworkReport};
 use super::superblock;
 use crate::socket;
@@ -49,6 +50,7 @@ impl Resources {
         devices: &mut Vec<Model>,
     ) -> anyhow::Result<Self> {
         let mut resources = Resources::default();
+        let files = Shares::of(descriptors::limit()).folders;
         if let Some(root) = spec.rootfs.as_ref().filter(|r| r.file.is_dir()) {
             if root.is_on_bus() {
                 bail!("--rootfs: :vbus is for disk images, and this is a folder");
@@ -56,8 +58,12 @@ impl Resources {
             if root.format != DiskFormat::Named {
                 bail!("--rootfs: :raw and :qcow2 are for disk images, and this is a folder");
             }
+            let sharing = Sharing {
+                descriptors: files,
+                ..Access::ReadOnly.into()
+            };
             devices.push(Model::virtio(
-                Fs::new(&root.file, ROOT_TAG, Access::ReadOnly).context("--rootfs")?,
+                Fs::new(&root.file, ROOT_TAG, sharing).context("--rootfs")?,
             ));
         }
         let root = spec.rootfs.as_ref().filter(|r| !r.file.is_dir());
@@ -91,6 +97,7 @@ impl Resources {
                     VolumeCache::Always => Cache::Always,
                 },
                 workers: volume.workers,
+                descriptors: files,
             };
             devices.push(Model::virtio(
                 Fs::new(&volume.host, &tag, sharing).context("--volume")?,

@@ -51,6 +51,7 @@ macro_rules! made {
     ($(fn $name:ident($parent:ident, $made:ident $(, $argument:ident: $kind:ty)*);)*) => {
         $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<Entry> {
             // Before the answer, or a change between the two is not reported.
+            self.room.check()?;
             let watched = self.watched($parent);
             let _own = self.own_name($parent, $made);
             let made = self.inner.$name(ctx $(, $argument)*);
@@ -74,6 +75,7 @@ impl FileSystem for Folder {
     }
 
     fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
+        self.room.check()?;
         let watched = self.watched(parent);
         match self.inner.lookup(ctx, parent, name) {
             Ok(entry) => self.complete(watched, entry),
@@ -150,6 +152,7 @@ impl FileSystem for Folder {
             self.open_again(inode)?;
             return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
         }
+        self.room.check()?;
         let cut = flags & libc::O_TRUNC.unsigned_abs() != 0;
         let _own = cut.then(|| self.own_contents(inode));
         let (handle, mut options, passthrough) = place::opening(flags, |flags| {
@@ -170,6 +173,7 @@ impl FileSystem for Folder {
         name: &CStr,
         args: CreateIn,
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
+        self.room.check()?;
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
         let made = self.make(ctx, parent, name, args);
@@ -267,6 +271,23 @@ impl FileSystem for Folder {
         Ok(())
     }
 
+    fn opendir(
+        &self,
+        ctx: &Context,
+        inode: u64,
+        flags: u32,
+    ) -> io::Result<(Option<u64>, OpenOptions)> {
+        self.room.check()?;
+        self.inner.opendir(ctx, inode, flags)
+    }
+
+    fn releasedir(&self, ctx: &Context, inode: u64, flags: u32, handle: u64) -> io::Result<()> {
+        self.inner.releasedir(ctx, inode, flags, handle)?;
+        // The crate closes files by this request, too.
+        self.mappable.closed(inode, handle);
+        Ok(())
+    }
+
     fn lseek(
         &self,
         ctx: &Context,
@@ -351,8 +372,11 @@ impl FileSystem for Folder {
                 ..Part::default()
             };
             let mut known = |listed: DirEntry<'_>, entry: Entry| {
-                let (offset, name) = (listed.offset, listed.name);
                 let inode = entry.inode;
+                self.room
+                    .check()
+                    .inspect_err(|_| self.inner.forget(ctx, inode, 1))?;
+                let (offset, name) = (listed.offset, listed.name);
                 let added = add(listed, self.complete(watched, entry)?)?;
                 part.add_named(added, offset, name);
                 if added == 0 {
@@ -413,6 +437,7 @@ impl FileSystem for Folder {
         mode: u32,
         umask: u32,
     ) -> io::Result<Entry> {
+        self.room.check()?;
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
         let made = self.inner.mkdir(ctx, parent, name, mode, umask);
@@ -432,12 +457,6 @@ impl FileSystem for Folder {
         fn init(&self, capable: FsOptions) -> io::Result<FsOptions>;
         fn readlink(&self, ctx: &Context, inode: u64) -> io::Result<Vec<u8>>;
         fn statfs(&self, ctx: &Context, inode: u64) -> io::Result<statvfs64>;
-        fn opendir(
-            &self, ctx: &Context, inode: u64, flags: u32
-        ) -> io::Result<(Option<u64>, OpenOptions)>;
-        fn releasedir(
-            &self, ctx: &Context, inode: u64, flags: u32, handle: u64
-        ) -> io::Result<()>;
         fn access(&self, ctx: &Context, inode: u64, mask: u32) -> io::Result<()>;
         fn getxattr(
             &self, ctx: &Context, inode: u64, name: &CStr, size: u32

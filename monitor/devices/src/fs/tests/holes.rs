@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const RELEASE: u32 = 18;
+const RELEASEDIR: u32 = 29;
 const LSEEK: u32 = 46;
 const MIB: u64 = 1 << 20;
 const DATA: u32 = libc::SEEK_DATA as u32;
@@ -42,38 +43,41 @@ fn holes_are_the_hosts_while_nothing_can_be_mapped() {
             assert_eq!(sender.seek(node, handle, MIB, HOLE), Ok(2 * MIB));
             assert_eq!(sender.seek(node, handle, 2 * MIB, DATA), Err(libc::ENXIO));
         }
-        let both = sender.open(node, libc::O_RDWR);
-        for handle in [0, write, both] {
-            assert_eq!(sender.seek(node, handle, 5, DATA), Ok(5));
-            assert_eq!(sender.seek(node, handle, 5, HOLE), Ok(8 * MIB));
-            for whence in [DATA, HOLE] {
-                let end = sender.seek(node, handle, 8 * MIB, whence);
-                assert_eq!(end, Err(libc::ENXIO));
+        // The crate also closes a file by the request for folders.
+        let both = [RELEASE, RELEASEDIR].map(|operation| {
+            let both = sender.open(node, libc::O_RDWR);
+            for handle in [0, write, both] {
+                assert_eq!(sender.seek(node, handle, 5, DATA), Ok(5));
+                assert_eq!(sender.seek(node, handle, 5, HOLE), Ok(8 * MIB));
+                for whence in [DATA, HOLE] {
+                    let end = sender.seek(node, handle, 8 * MIB, whence);
+                    assert_eq!(end, Err(libc::ENXIO));
+                }
             }
-        }
-        let mut close = both.to_le_bytes().to_vec();
-        close.extend([0; 16]);
-        sender.ok(RELEASE, node, &close);
-        assert_eq!(sender.seek(node, write, 0, DATA), Ok(MIB));
+            let mut close = both.to_le_bytes().to_vec();
+            close.extend([0; 16]);
+            sender.ok(operation, node, &close);
+            assert_eq!(sender.seek(node, write, 0, DATA), Ok(MIB));
+            both
+        });
         // What no Linux asks.
         for whence in [0, 1, 2, 5, u32::MAX] {
             assert_eq!(sender.seek(node, 0, 0, whence), Err(libc::EINVAL));
         }
         let other = node ^ 1 << 60;
         assert_eq!(sender.seek(other, 0, 0, DATA), Err(libc::ENOENT));
-        assert_eq!(sender.seek(node, both, 0, DATA), Err(libc::EBADF));
+        for closed in both {
+            assert_eq!(sender.seek(node, closed, 0, DATA), Err(libc::EBADF));
+        }
         assert!(sender.seek(node, 0, u64::MAX, DATA).is_err());
     });
 }
 
 /// The two words of flags with which the device answers a guest that offers all.
 fn flags(folder: &Path, cache: Cache, offered: u32) -> (u32, u32) {
-    let access = Access::Write;
-    let workers = false;
     let sharing = Sharing {
-        access,
         cache,
-        workers,
+        ..Access::Write.into()
     };
     let fs = Fs::new(folder, "test", sharing).unwrap();
     let guest = super::Guest::new(2);

@@ -2,7 +2,7 @@
 //! Requests for which the host takes long: nobody else waits for them.
 
 use super::*;
-use crate::fs::{AHEAD, Cache, READ, Sharing};
+use crate::fs::{AHEAD, READ, Sharing};
 use crate::reactor::{Reactor, Wake};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -217,9 +217,8 @@ fn a_file_that_the_host_holds_delays_no_other() {
             fs::write(folder.path().join(number.to_string()), "old").unwrap();
         }
         let sharing = Sharing {
-            access: Access::Write,
-            cache: Cache::Auto,
             workers,
+            ..Access::Write.into()
         };
         let path = |name: &str| folder.path().join(name);
         on_device(folder.path(), sharing, |slow| {

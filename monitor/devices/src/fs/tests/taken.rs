@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a folder takes of the monitor's descriptors and memory.
+
+use super::super::Sharing;
+use super::{Access, Fs, MKDIR, MKNOD, OPEN, ROOT, Sender, bytes, named};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+const OPENDIR: u32 = 27;
+const SYMLINK: u32 = 6;
+
+#[test]
+fn without_room_no_file_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "x").unwrap();
+    let sharing = Sharing {
+        descriptors: 3,
+        ..Access::Write.into()
+    };
+    let mut sender = Sender::new(Fs::new(folder.path(), "test", sharing).unwrap());
+    let flags = bytes(&[libc::O_RDWR.unsigned_abs(), 0]);
+    for (operation, body) in [
+        (super::LOOKUP, b"file\0".to_vec()),
+        (OPENDIR, bytes(&[0, 0])),
+        (OPEN, flags),
+        (SYMLINK, b"made\0file\0".to_vec()),
+        (MKDIR, named(&[0o755, 0], "made")),
+        (MKNOD, named(&[libc::S_IFREG | 0o644, 0, 0, 0], "made")),
+        (super::LINK, named(&[1, 0], "made")),
+        (
+            super::CREATE,
+            named(&[libc::O_RDWR.unsigned_abs(), 0o644, 0, 0], "made"),
+        ),
+    ] {
+        let answer = sender.send(operation, ROOT, &body);
+        assert_eq!(answer, Err(libc::EMFILE), "{operation}");
+    }
+    assert!(!folder.path().join("made").exists());
+    sender.ok(super::GETATTR, ROOT, &[0; 16]);
+}
+
+/// Numbers that are made for files would be kept for each file that the guest ever knew.
+#[test]
+fn a_node_has_the_number_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, "x").unwrap();
+    let mut sender = Sender::new(Fs::new(folder.path(), "test", Access::Write).unwrap());
+    let number = fs::metadata(&path).unwrap().ino();
+    assert!(
+        number < 1 << 47,
+        "a file system of the host with large numbers: {number}"
+    );
+    assert_eq!(sender.lookup("file") & ((1 << 47) - 1), number);
+}
