@@ -8,6 +8,7 @@
 use super::budget::{Budget, MAPPING};
 use super::cpu_timer::CpuClock;
 use super::procfs;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// The most host memory, in KiB, that a processor can turn into page tables or private memory in a
@@ -20,10 +21,24 @@ const COUNTING: Duration = Duration::from_millis(20);
 /// How far a machine may exceed its budget before that is detected, in KiB.
 const SLACK: u64 = 128 << 10;
 
+/// Where the figures of a process come from, by its host id.
+#[derive(Debug)]
+struct Figures {
+    overhead: fn(u32) -> io::Result<u64>,
+    mappings: fn(u32) -> io::Result<u64>,
+}
+
+/// The host's.
+const HOST: Figures = Figures {
+    overhead: procfs::overhead,
+    mappings: procfs::mappings,
+};
+
 /// The accounts of all processes.
 #[derive(Debug)]
 pub struct Accounts {
     budget: Budget,
+    figures: Figures,
     most_maps: u64,
     countable: bool,
     processes: Vec<Account>,
@@ -66,6 +81,7 @@ impl Accounts {
             } else {
                 budget.uncounted(most_maps)
             },
+            figures: HOST,
             most_maps,
             countable,
             processes: Vec::new(),
@@ -139,9 +155,12 @@ impl Accounts {
                 break;
             }
             let process = &mut self.processes[index];
+            process.kib = match (self.figures.overhead)(process.pid) {
+                Ok(kib) => kib,
+                Err(error) => return self.unread(&error),
+            };
             unseen -= process.unseen();
             process.looked = process.cpu;
-            process.kib = procfs::overhead(process.pid).unwrap_or(0);
             if process.kib > self.budget.process {
                 return Err(format!(
                     "one address space takes {} MiB of the host's page tables and private memory, \
@@ -153,6 +172,27 @@ impl Accounts {
             self.check()?;
         }
         self.audit_mappings()
+    }
+
+    /// Decides without the figures of a process, which the host has not given: what has not been
+    /// seen counts as taken.
+    fn unread(&self, error: &io::Error) -> Result<(), String> {
+        let unseen: u64 = self.processes.iter().map(Account::unseen).sum();
+        let most = self.known() + unseen / 1000 * KIB_PER_US;
+        let limit = self.budget.machine(self.processes.len()) + SLACK;
+        self.unless(most > limit, error)
+    }
+
+    fn unless(&self, over: bool, error: &io::Error) -> Result<(), String> {
+        if !over {
+            tracing::debug!(%error, "the figures of a process cannot be read");
+            return Ok(());
+        }
+        Err(format!(
+            "the host does not tell how much of its memory the address spaces take ({error}), and \
+             they may take more than the budget of {} MiB",
+            self.budget.machine(self.processes.len()) >> 10
+        ))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -210,7 +250,10 @@ impl Accounts {
                 self.slab = slab.unwrap_or(0);
                 return Ok(());
             }
-            process.maps = procfs::mappings(process.pid).unwrap_or(0);
+            process.maps = match (self.figures.mappings)(process.pid) {
+                Ok(maps) => maps,
+                Err(error) => return self.unless(all > limit, &error),
+            };
             process.counted = process.cpu;
             counted = true;
             self.check()?;
@@ -288,6 +331,36 @@ mod tests {
         );
         let why = known(1 << 10, 65_000, 30).check().unwrap_err();
         assert!(why.contains("and 476 MiB for mappings"), "{why}");
+    }
+
+    /// A guest may find a way to have the monitor's descriptors used up.
+    #[test]
+    fn what_cannot_be_read_counts_as_taken() {
+        let refuse = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let mut accounts = known(1 << 10, 0, 2);
+        accounts.figures = Figures {
+            overhead: refuse,
+            mappings: refuse,
+        };
+        let limit = accounts.budget.machine(2) + SLACK;
+        let time = (limit - accounts.known()) / KIB_PER_US * 1000;
+        accounts.processes[0].cpu = time - 1_000_000;
+        accounts.audit().unwrap();
+        assert_eq!(accounts.processes[0].looked, 0, "it is looked at again");
+        accounts.processes[1].cpu = 2_000_000;
+        let why = accounts.audit().unwrap_err();
+        assert!(why.contains("Too many open files"), "{why}");
+        // The lists of mappings alone.
+        let mut accounts = known(1 << 10, 0, 20);
+        (accounts.figures.mappings, accounts.slab) = (refuse, 0);
+        for process in &mut accounts.processes {
+            process.cpu = 60_000_000;
+            process.looked = process.cpu;
+        }
+        let mapped = accounts.audit();
+        if slab().is_none_or(|kib| kib > accounts.budget.machine(20)) {
+            assert!(mapped.unwrap_err().contains("Too many open files"));
+        }
     }
 
     #[test]

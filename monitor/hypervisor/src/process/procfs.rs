@@ -32,20 +32,43 @@ pub fn page_tables(pid: u32) -> Option<u64> {
     )
 }
 
-/// Host memory of a process besides files in KiB: page tables and private pages.
-pub fn overhead(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(field(&status, "VmPTE")? + field(&status, "RssAnon").unwrap_or(0))
+/// Host memory of a process besides files in KiB: page tables and private pages. A process that is
+/// gone has none.
+///
+/// # Errors
+/// The host's error: it is not known.
+pub fn overhead(pid: u32) -> io::Result<u64> {
+    let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Err(error) if is_gone(&error) => return Ok(0),
+        read => read?,
+    };
+    // A process that has ended has neither line.
+    let kib = |name| field(&status, name).unwrap_or(0);
+    Ok(kib("VmPTE") + kib("RssAnon"))
 }
 
-/// The number of mappings of a process.
-pub fn mappings(pid: u32) -> Option<u64> {
-    let mut file = fs::File::open(format!("/proc/{pid}/maps")).ok()?;
+/// Whether an error says that the process has ended.
+fn is_gone(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    number == Some(libc::ENOENT) || number == Some(libc::ESRCH)
+}
+
+/// The number of mappings of a process. A process that is gone has none.
+///
+/// # Errors
+/// The host's error: it is not known.
+pub fn mappings(pid: u32) -> io::Result<u64> {
+    let mut file = match fs::File::open(format!("/proc/{pid}/maps")) {
+        Err(error) if is_gone(&error) => return Ok(0),
+        opened => opened?,
+    };
     let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
     loop {
-        match file.read(&mut buffer).ok()? {
-            0 => return Some(count),
-            length => {
+        match file.read(&mut buffer) {
+            Err(error) if is_gone(&error) => return Ok(0),
+            Err(error) => return Err(error),
+            Ok(0) => return Ok(count),
+            Ok(length) => {
                 count += buffer[..length]
                     .iter()
                     .filter(|&&byte| byte == b'\n')
@@ -134,10 +157,10 @@ mod tests {
         assert_eq!(field(status, "VmPTE"), Some(164));
         assert_eq!(field(status, "Threads"), Some(3));
         assert_eq!(field(status, "Vm"), None);
-        assert!(overhead(std::process::id()).is_some_and(|kib| kib > 0));
-        assert_eq!(overhead(0), None);
-        assert!(mappings(std::process::id()).is_some_and(|count| count > 10));
-        assert_eq!(mappings(0), None);
+        assert!(overhead(std::process::id()).unwrap() > 0);
+        assert_eq!(overhead(0).unwrap(), 0);
+        assert!(mappings(std::process::id()).unwrap() > 10);
+        assert_eq!(mappings(0).unwrap(), 0);
     }
 
     #[test]
