@@ -31,6 +31,8 @@ const MAX_CLIENTS: usize = 256;
 /// Largest size of an answer in JSON, in bytes. The figures of 64 vCPUs and 32 devices, and the ids
 /// of 1024 processes, are far smaller.
 const MAX_JSON: u64 = 1 << 20;
+/// The time to the next try to take a client, after one could not be taken.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Timeout for an answer. A monitor answers at once, or when the guest has started.
 const PATIENCE: Duration = Duration::from_secs(70);
 
@@ -88,6 +90,11 @@ pub struct Server {
     machine: Machine,
     listener: UnixListener,
     clients: Vec<Client>,
+    /// A descriptor for a client that comes when the process has no other left.
+    spare: Option<OwnedFd>,
+    /// No client can be taken before this time. Until then, the listener would be reported over and
+    /// over.
+    refused: Option<Instant>,
 }
 
 /// A client.
@@ -104,10 +111,13 @@ impl Server {
         let listener =
             UnixListener::bind(path).context("cannot make the machine's control socket")?;
         listener.set_nonblocking(true)?;
+        let spare = Some(listener.as_fd().try_clone_to_owned()?);
         Ok(Server {
             machine: machine.clone(),
             listener,
             clients: Vec::new(),
+            spare,
+            refused: None,
         })
     }
 
@@ -118,7 +128,10 @@ impl Server {
 
     /// Adds what [`Server::requests`] waits for.
     pub fn waits<'a>(&'a self, waits: &mut Waits<'a>) {
-        waits.to_read(self.listener.as_fd());
+        match self.refused {
+            Some(until) => waits.until(until),
+            None => waits.to_read(self.listener.as_fd()),
+        }
         for client in &self.clients {
             waits.to_read(client.stream.as_fd());
         }
@@ -126,17 +139,7 @@ impl Server {
 
     /// New requests, each with its client.
     pub fn requests(&mut self) -> Vec<(Request, Client)> {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.clients.len() == MAX_CLIENTS {
-                self.clients.remove(0);
-            }
-            if stream.set_nonblocking(true).is_ok() {
-                self.clients.push(Client {
-                    stream,
-                    line: Vec::new(),
-                });
-            }
-        }
+        self.accept();
         let mut requests = Vec::new();
         for mut client in std::mem::take(&mut self.clients) {
             match client.read() {
@@ -147,6 +150,45 @@ impl Server {
         }
         requests
     }
+
+    fn accept(&mut self) {
+        if self.refused.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.refused = None;
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Another thread may be faster than this one.
+                Err(error) if is_full(&error) && self.spare.take().is_some() => continue,
+                Err(error) => {
+                    tracing::warn!("cannot take a client of the machine: {error}");
+                    self.refused = Some(Instant::now() + PAUSE);
+                    break;
+                }
+            };
+            if self.clients.len() == MAX_CLIENTS {
+                self.clients.remove(0);
+            }
+            if stream.set_nonblocking(true).is_ok() {
+                self.clients.push(Client {
+                    stream,
+                    line: Vec::new(),
+                });
+            }
+        }
+        if self.spare.is_none() {
+            self.spare = self.listener.as_fd().try_clone_to_owned().ok();
+        }
+    }
+}
+
+/// Whether an error says that no descriptor is left, in this process or on the host.
+fn is_full(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    number == Some(Errno::MFILE.raw_os_error()) || number == Some(Errno::NFILE.raw_os_error())
 }
 
 impl Client {
