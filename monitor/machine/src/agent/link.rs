@@ -38,7 +38,12 @@ impl Link {
 
     /// Whether bytes wait to be sent.
     pub fn has_unsent(&self) -> bool {
-        !self.out.is_empty()
+        self.unsent() > 0
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn unsent(&self) -> usize {
+        self.out.len()
     }
 
     /// Queues a message.

@@ -14,6 +14,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
+/// The most times that messages are received in a turn, each up to 64 KiB.
+const BURST: usize = 4;
 /// Bytes of output that may wait for their reader. Beyond that the guest waits.
 const WAITING: usize = 256 << 10;
 const INPUT_PIECE: usize = 32 << 10;
@@ -115,7 +117,9 @@ impl Relay {
     }
 
     fn takes_input(&self) -> bool {
-        self.input && self.ended.is_none() && self.window > 0
+        // The guest may claim to have taken what was not even sent.
+        let room = self.window > 0 && self.link.unsent() < INPUT_WINDOW as usize;
+        self.input && self.ended.is_none() && room
     }
 
     /// Sends a signal to the command.
@@ -187,7 +191,11 @@ impl Relay {
 
     /// Takes messages from the guest, as long as there is room for output.
     fn listen(&mut self) -> anyhow::Result<()> {
-        while self.takes_output() && is_ready(self.link.file(), PollFlags::IN) {
+        // A guest that sends messages without end must not block the rest of the loop.
+        for _ in 0..BURST {
+            if !(self.takes_output() && is_ready(self.link.file(), PollFlags::IN)) {
+                break;
+            }
             let open = self
                 .link
                 .receive()
@@ -207,7 +215,7 @@ impl Relay {
             Frame::Data(Stream::Output, bytes) => self.output.extend(bytes),
             Frame::Data(Stream::Error, bytes) => self.error.extend(bytes),
             Frame::Message(FromAgent::Taken(n)) => {
-                // A guest that claims more than was sent only harms itself.
+                // A guest that claims more than was sent gets its input earlier.
                 self.window = self
                     .window
                     .saturating_add(n as usize)
@@ -259,4 +267,63 @@ impl Relay {
 fn is_device(file: BorrowedFd<'_>) -> bool {
     let mode = rustix::fs::fstat(file).map(|stat| stat.st_mode);
     mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::CharacterDevice)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A helper that fails is a failure of the test.
+mod tests {
+    use super::*;
+    use paravane_agent_protocol::VERSION;
+    use paravane_agent_protocol::frame::{MAX_FROM_AGENT, put_message};
+    use rustix::net::sockopt::set_socket_send_buffer_size;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    /// A hostile guest's agent sends messages without end.
+    #[test]
+    fn a_turn_takes_some_messages() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        set_socket_send_buffer_size(&theirs, 1 << 20).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut said = Vec::new();
+        let hello = FromAgent::Hello { version: VERSION };
+        put_message(&mut said, &hello, MAX_FROM_AGENT).unwrap();
+        for _ in 0..100_000 {
+            put_message(&mut said, &FromAgent::Done, MAX_FROM_AGENT).unwrap();
+        }
+        let mut sent = 0;
+        while sent < said.len()
+            && let Ok(bytes) = (&theirs).write(&said[sent..])
+        {
+            sent += bytes;
+        }
+        assert!(sent > (BURST + 1) * (64 << 10), "{sent}");
+        let mut relay = Relay::new(Link::new(ours).unwrap(), None, false);
+        assert_eq!(relay.work().unwrap(), None);
+        assert!(is_ready(relay.link.file(), PollFlags::IN));
+        for _ in 0..=sent >> 16 {
+            assert_eq!(relay.work().unwrap(), None);
+        }
+        assert!(!is_ready(relay.link.file(), PollFlags::IN));
+    }
+
+    /// A guest that claims to have taken input that it does not read.
+    #[test]
+    fn input_that_is_not_sent_is_bounded() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut relay = Relay::new(Link::new(ours).unwrap(), None, true);
+        let piece = vec![0; INPUT_PIECE];
+        let mut taken = 0;
+        while relay.takes_input() {
+            relay.link.put_input(&piece);
+            relay.link.flush().unwrap();
+            relay
+                .take(Frame::Message(FromAgent::Taken(INPUT_WINDOW)))
+                .unwrap();
+            taken += piece.len();
+            assert!(taken < 16 << 20);
+        }
+        assert!(relay.link.unsent() <= INPUT_WINDOW as usize + 2 * INPUT_PIECE);
+        drop(theirs);
+    }
 }
