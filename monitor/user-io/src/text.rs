@@ -12,12 +12,20 @@ pub fn clean(raw: &[u8]) -> String {
     text.0
 }
 
+/// Whether a character shows where it is. The others are control characters, those without a width,
+/// and those that change the direction of text: with them a guest could rearrange a line.
+fn is_shown(c: char) -> bool {
+    let hidden = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
+    !hidden && !c.is_control()
+}
+
 /// What a terminal would print.
 struct Printed(String);
 
 impl vte::Perform for Printed {
     fn print(&mut self, c: char) {
-        if !c.is_control() {
+        if is_shown(c) {
             self.0.push(c);
         }
     }
@@ -36,7 +44,7 @@ pub fn one_line(text: &str) -> String {
         if !out.is_empty() {
             out.push(' ');
         }
-        out.extend(word.chars().filter(|c| !c.is_control()));
+        out.extend(word.chars().filter(|&c| is_shown(c)));
     }
     out
 }
@@ -73,6 +81,8 @@ mod tests {
             "TAP version 14"
         );
         assert_eq!(clean(b"a\tb\x07\xff"), "a b\u{fffd}");
+        assert_eq!(clean("a\u{202e}b\u{200b}c".as_bytes()), "abc");
+        assert_eq!(one_line("a\u{2066}b \u{feff}c"), "ab c");
         assert_eq!(clean(b"\x1b["), "");
         assert_eq!(clean(b"\x1b"), "");
         assert_eq!(clean(b"\x1b]0;title\x07text"), "text");
