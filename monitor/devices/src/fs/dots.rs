@@ -15,23 +15,23 @@ const AFTER_PARENT: u64 = 0x7fff_ffff_ffff_ff02;
 const UNKNOWN: u64 = 0xffff_ffff;
 
 /// Passes the entries that come at a position of a list or after it to `add`, until that has no
-/// room and returns 0. `ino` is the folder's own inode number. Returns where the host's list
+/// room and returns 0. `ino` gives the folder's own inode number. Returns where the host's list
 /// continues, and whether one of the two was added; `None`: there was no room.
 ///
 /// # Errors
-/// That of `add`.
+/// That of `add` or `ino`.
 pub fn list(
     position: u64,
-    ino: u64,
+    ino: impl FnOnce() -> io::Result<u64>,
     add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
 ) -> io::Result<Option<(u64, bool)>> {
-    let both = [(".", ino, AFTER_SELF), ("..", UNKNOWN, AFTER_PARENT)];
-    let passed = match position {
-        0 => 0,
-        AFTER_SELF => 1,
-        AFTER_PARENT => 2,
+    let (own, passed) = match position {
+        0 => (ino()?, 0),
+        AFTER_SELF => (UNKNOWN, 1),
+        AFTER_PARENT => (UNKNOWN, 2),
         other => return Ok(Some((other, false))),
     };
+    let both = [(".", own, AFTER_SELF), ("..", UNKNOWN, AFTER_PARENT)];
     for (name, ino, offset) in both.into_iter().skip(passed) {
         let entry = DirEntry {
             ino,
@@ -52,7 +52,7 @@ mod tests {
 
     fn listed(position: u64, room: usize) -> (Vec<String>, Option<(u64, bool)>, u64) {
         let (mut names, mut last) = (Vec::new(), position);
-        let next = list(position, 5, &mut |entry| {
+        let next = list(position, || Ok(5), &mut |entry| {
             if names.len() == room {
                 return Ok(0);
             }

@@ -5,39 +5,28 @@
 //! descriptor left, its list ends: without an error if nothing but `.` and `..` came before. A
 //! guest would take the folder for empty.
 
-use fuse_backend_rs::abi::fuse_abi::stat64;
 use fuse_backend_rs::api::filesystem::{DirEntry, Entry};
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
 /// Enough bytes for many entries of the host's list, and for the longest name.
 const BUFFER: usize = 4096;
 
-/// An entry of which only the name is known: the guest looks it up when it needs more. Nothing
-/// reads these attributes.
-pub fn unknown(attr: stat64) -> Entry {
-    Entry {
-        inode: 0,
-        generation: 0,
-        attr,
-        attr_flags: 0,
-        attr_timeout: Duration::ZERO,
-        entry_timeout: Duration::ZERO,
-    }
+/// An entry of which only the name is known: the guest looks it up when it needs more. Without a
+/// node, the guest reads no attributes.
+pub fn unknown() -> Entry {
+    Entry::default()
 }
 
 /// Passes the names of a folder from a position on to `add`, until that has no room and returns 0.
-/// `attr`: any attributes.
 ///
 /// # Errors
 /// The host does not read the folder, or that of `add`.
 pub fn list(
     folder: &File,
     position: u64,
-    attr: stat64,
     add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
 ) -> io::Result<()> {
     seek(folder, SeekFrom::Start(position))?;
@@ -52,7 +41,7 @@ pub fn list(
             type_: kind(entry.file_type()),
             name,
         };
-        if name != b"." && name != b".." && add(listed, unknown(attr))? == 0 {
+        if name != b"." && name != b".." && add(listed, unknown())? == 0 {
             break;
         }
     }

@@ -329,7 +329,7 @@ impl FileSystem for Folder {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
-        let own = self.inner.getattr(ctx, inode, None)?.0.st_ino;
+        let own = || Ok(self.inner.getattr(ctx, inode, None)?.0.st_ino);
         let Some((offset, dots)) = dots::list(offset, own, add)? else {
             return Ok(());
         };
@@ -361,9 +361,9 @@ impl FileSystem for Folder {
     ) -> io::Result<()> {
         // Before the list, or a change in between is not reported.
         let watched = self.watched(inode);
-        let attr = self.inner.getattr(ctx, inode, None)?.0;
-        let mut dot = |entry: DirEntry<'_>| add(entry, names::unknown(attr));
-        let Some((offset, dots)) = dots::list(offset, attr.st_ino, &mut dot)? else {
+        let own = || Ok(self.inner.getattr(ctx, inode, None)?.0.st_ino);
+        let mut dot = |entry: DirEntry<'_>| add(entry, names::unknown());
+        let Some((offset, dots)) = dots::list(offset, own, &mut dot)? else {
             return Ok(());
         };
         self.list(ctx, inode, handle, offset, watched, |handle| {
@@ -401,7 +401,7 @@ impl FileSystem for Folder {
             let folder = self.open_passed(inode)?;
             // Files are kept open there, and descriptors may be short.
             self.open.close(inode);
-            names::list(&folder, offset, attr, &mut name)?;
+            names::list(&folder, offset, &mut name)?;
             Ok(part)
         })
     }

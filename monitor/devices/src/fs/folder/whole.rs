@@ -68,7 +68,7 @@ impl Folder {
         };
         let folder = self.open_passed(entry.inode)?;
         self.open.close(entry.inode);
-        names::list(&folder, 0, entry.attr, &mut any)?;
+        names::list(&folder, 0, &mut any)?;
         Ok(empty)
     }
 }
