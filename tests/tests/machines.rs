@@ -90,7 +90,7 @@ fn a_life() {
     assert!(user.ok(&["ps", "--all"]).contains("one   exited 4"));
     assert!(!user.ok(&["ps"]).contains("one"));
     user.refused(&["exec", "one", "--", "true"], "machine one is not running");
-    user.refused(&["stop", "one"], "not running");
+    assert_eq!(user.ok(&["stop", "one"]), "one\n");
     assert_eq!(user.ok(&["rm", "one"]), "one\n");
     user.refused(&["inspect", "one"], "no machine one");
 }
@@ -158,7 +158,7 @@ fn several_at_once() {
     let waited = program::finish_child(waiting);
     assert_eq!((waited.code, waited.stdout.as_str()), (0, "4\n143\n"));
     // Each error has its line.
-    let run = user.run(&["stop", "a", "b"]);
+    let run = user.run(&["kill", "a", "b"]);
     assert_eq!((run.code, run.stderr.lines().count()), (2, 2), "{run:?}");
 
     one_missing("start", "a\nb\n");
@@ -268,10 +268,14 @@ fn ended_the_hard_way() {
     tree::wait_gone(&pids).unwrap();
     user.ok(&["start", "a"]);
     assert_eq!(user.ok(&["kill", "a"]), "a\n");
+    user.refused(&["kill", "a"], "is not running");
+    assert_eq!(user.ok(&["stop", "a"]), "a\n");
     assert_eq!(user.inspect("a")["exit_code"], 128 + 9);
     user.ok(&["start", "a"]);
     user.refused(&["rm", "a"], "is running");
-    user.refused(&["start", "a"], "is running");
+    let monitor = user.monitor("a");
+    assert_eq!(user.ok(&["start", "a"]), "a\n");
+    assert_eq!(user.monitor("a"), monitor, "it runs already");
     assert_eq!(user.ok(&["rm", "--force", "a"]), "a\n");
 }
 

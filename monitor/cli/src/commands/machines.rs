@@ -63,14 +63,14 @@ fn act_on(
     failure.map_or(Ok(Outcome::Passed), Err)
 }
 
-/// `start`
+/// `start`: a machine that runs already is what the user wants.
 pub fn start(args: &arguments::Names) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = store.find(name)?;
-        if let State::Running { .. } = machine.state()? {
-            bail!("machine {name} is running");
+        match machine.state()? {
+            State::Running { .. } => Ok(()),
+            _ => launch(&machine),
         }
-        launch(&machine)
     })
 }
 
@@ -282,10 +282,16 @@ pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// `stop`
+/// `stop`: a machine that has ended already is what the user wants.
 pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
-        end(&running(store, name)?, args.time)
+        let machine = store.find(name)?;
+        match machine.state()? {
+            State::Running { .. } => end(&machine, args.time),
+            State::Exited(_) | State::Died => Ok(()),
+            // It may be about to start, once its kernel is built.
+            State::Created => bail!("machine {name} is not running"),
+        }
     })
 }
 
