@@ -3,13 +3,10 @@
 
 use super::debian::{self, Format, IMAGE, ROOT, Request};
 use super::oci::{Cache, Work};
-use anyhow::Context;
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text::hex;
-use rustix::fs::syncfs;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A root file system in the user's cache.
@@ -51,9 +48,6 @@ pub fn keep(
     debian::check(&request)?;
     let work = work(cache)?;
     debian::make(&request, work.path(), signals)?;
-    // A cut of the power must not leave what looks whole.
-    let folder = File::open(work.path()).context("the root cannot be written to disk")?;
-    syncfs(&folder).context("the root cannot be written to disk")?;
     work.finish(&place, |place| place.is_dir())?;
     Ok(kept)
 }

@@ -13,10 +13,10 @@ use super::digest;
 use anyhow::Context;
 use oci_spec::distribution::Reference;
 use paravane_user_io::files;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, syncfs};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -83,7 +83,11 @@ impl Cache {
         };
         let work = self.work()?;
         let part = work.path().join("name");
-        fs::write(&part, serde_json::to_vec(&name)?).with_context(|| part.display().to_string())?;
+        let complain = || part.display().to_string();
+        let mut file = File::create(&part).with_context(complain)?;
+        file.write_all(&serde_json::to_vec(&name)?)
+            .and_then(|()| file.sync_all())
+            .with_context(complain)?;
         self.keep(&part, &self.name(reference)?)
     }
 
@@ -108,8 +112,10 @@ impl Cache {
                     flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err()
                 });
                 if !held {
-                    // A folder that cannot be removed does no harm.
-                    let _ = fs::remove_dir_all(entry.path());
+                    if let Err(error) = fs::remove_dir_all(entry.path()) {
+                        let path = entry.path();
+                        tracing::warn!("{}: cannot be removed: {error}", path.display());
+                    }
                 }
             }
         }
@@ -121,10 +127,7 @@ impl Cache {
             .with_context(complain)?;
         let lock = File::open(folder.path()).with_context(complain)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(complain)?;
-        Ok(Work {
-            folder,
-            _lock: lock,
-        })
+        Ok(Work { folder, lock })
     }
 }
 
@@ -140,7 +143,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub struct Work {
     folder: TempDir,
-    _lock: File,
+    lock: File,
 }
 
 impl Work {
@@ -149,8 +152,12 @@ impl Work {
         self.folder.path()
     }
 
-    /// Moves the complete folder to its place. Succeeds if the place already has the same contents.
+    /// Moves the complete folder to its place, after its contents are on the host's disk: a power
+    /// failure must not leave what looks whole. Succeeds if the place already has the same
+    /// contents.
     pub fn finish(self, place: &Path, same: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
+        let folder = self.folder.path();
+        syncfs(&self.lock).with_context(|| format!("cannot write to {}", folder.display()))?;
         match fs::rename(self.folder.path(), place) {
             Ok(()) => drop(self.folder.keep()),
             // Another process has finished the same image first.

@@ -11,15 +11,19 @@ use anyhow::{Context, anyhow, bail};
 use oci_spec::distribution::Reference;
 use paravane_user_io::text;
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
+use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::error::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Timeout for a connection, and for each further piece of an answer.
 const CONNECT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(60);
+/// The most redirects that are followed.
+const REDIRECTS: usize = 10;
 /// Largest size of a token's answer and of an error message, in bytes.
 const SMALL: u64 = 64 << 10;
 
@@ -35,6 +39,8 @@ pub type Login = Option<(String, String)>;
 /// A registry, for one image.
 pub struct Http<'a> {
     client: Client,
+    /// For tokens: follows no redirects.
+    tokens: Client,
     login: Login,
     reference: &'a Reference,
     /// The registry is on this host's loopback and is spoken to without encryption.
@@ -73,16 +79,21 @@ impl<'a> Http<'a> {
     pub fn new(reference: &'a Reference, own: bool, login: Login) -> anyhow::Result<Self> {
         // Fails if a provider is installed already, which is then this one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = Client::builder()
-            .connect_timeout(CONNECT)
-            .read_timeout(ANSWER)
-            .user_agent(concat!("paravane/", env!("CARGO_PKG_VERSION")));
-        let client = builder
-            .build()
-            .map_err(|error| anyhow!("{}", root(&error)))
-            .context("HTTPS does not work on this host: install ca-certificates")?;
+        let client = |redirects| {
+            let builder = Client::builder()
+                .connect_timeout(CONNECT)
+                .read_timeout(ANSWER)
+                .https_only(!own)
+                .redirect(redirects)
+                .user_agent(concat!("paravane/", env!("CARGO_PKG_VERSION")));
+            builder
+                .build()
+                .map_err(|error| anyhow!("{}", root(&error)))
+                .context("HTTPS does not work on this host: install ca-certificates")
+        };
         Ok(Http {
-            client,
+            client: client(redirects(own))?,
+            tokens: client(Policy::none())?,
             login,
             reference,
             own,
@@ -237,7 +248,7 @@ impl<'a> Http<'a> {
                 &format!("repository:{}:pull", self.reference.repository()),
             )
             .extend_pairs(service.map(|service| ("service", service)));
-        let response = self.send(self.basic(self.client.get(url))).await?;
+        let response = self.send(self.basic(self.tokens.get(url))).await?;
         if response.status() != StatusCode::OK {
             return Err(self.refused());
         }
@@ -295,6 +306,41 @@ impl<'a> Http<'a> {
     }
 }
 
+/// Follows redirects, which many registries need for layers. A registry must not have this host
+/// make requests to servers that only this host reaches.
+fn redirects(own: bool) -> Policy {
+    Policy::custom(move |attempt| {
+        if attempt.previous().len() > REDIRECTS {
+            attempt.error("too many redirects")
+        } else if !own && is_near(attempt.url()) {
+            attempt.error("a redirect to this host or its link: refused")
+        } else {
+            attempt.follow()
+        }
+    })
+}
+
+/// Whether an address is of this host itself, or of its link, where clouds have their metadata
+/// service.
+fn is_near(url: &Url) -> bool {
+    let Some(host) = url.host_str() else {
+        return true;
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {
+        Ok(IpAddr::V4(address)) => {
+            address.is_loopback() || address.is_link_local() || address.is_unspecified()
+        }
+        Ok(IpAddr::V6(address)) => {
+            address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified()
+        }
+        Err(_) => {
+            let name = host.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    }
+}
+
 /// The innermost cause of an error.
 fn root(error: &(dyn Error + 'static)) -> String {
     let mut error = error;
@@ -302,4 +348,30 @@ fn root(error: &(dyn Error + 'static)) -> String {
         error = source;
     }
     text::clean(error.to_string().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_host_are_near() {
+        for (url, near) in [
+            ("https://127.0.0.1/x", true),
+            ("https://127.9.9.9:8080/x", true),
+            ("https://2130706433/x", true),
+            ("https://[::1]/x", true),
+            ("https://[::ffff:127.0.0.1]/x", true),
+            ("https://[fe80::1]/x", true),
+            ("https://0.0.0.0/x", true),
+            ("https://169.254.169.254/latest", true),
+            ("https://localhost/x", true),
+            ("https://a.LOCALHOST./x", true),
+            ("https://example.org/x", false),
+            ("https://10.0.0.1/x", false),
+            ("https://[2001:db8::1]/x", false),
+        ] {
+            assert_eq!(is_near(&Url::parse(url).unwrap()), near, "{url}");
+        }
+    }
 }

@@ -10,10 +10,10 @@
 pub mod members;
 
 use anyhow::{Context, bail};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::fs::{
-    chmodat, chownat, fchmod, linkat, mkdirat, mknodat, openat, openat2, statat, symlinkat,
-    unlinkat, utimensat,
+    chmodat, chownat, fchmod, fstat, linkat, mkdirat, mknodat, openat, openat2, readlinkat, statat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tar::{Entry, EntryType};
@@ -36,8 +36,9 @@ const PATH: usize = 4096;
 /// Largest sum of the lengths of folder names, in bytes. They are kept until the end of the
 /// archive.
 const NAMES: usize = 256 << 20;
-/// Largest depth of nested folders that are removed. Each level takes descriptors and stack.
-const DEPTH: usize = 4096;
+/// Largest depth of nested folders that are made, counted after links are followed, and that are
+/// removed. To remove them takes two descriptors for each level, and stack.
+const DEPTH: usize = 256;
 
 /// How an archive is unpacked, and how much it may contain.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct Rules {
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
+    /// How deep on the host it is.
+    depth: usize,
     rules: Rules,
     /// What the current archive has created. Entries are hashes with a secret key, because an
     /// archive may have millions of long names.
@@ -86,6 +89,7 @@ impl Tree {
     /// For an open folder.
     pub fn at(root: OwnedFd, rules: Rules) -> Self {
         Tree {
+            depth: depth(&root).unwrap_or(0),
             root,
             owner: rules.layer && rustix::process::geteuid().is_root(),
             rules,
@@ -167,18 +171,12 @@ impl Tree {
         let mode = entry.header().mode()? & self.rules.mode | least;
         match kind {
             EntryType::Directory => {
-                let old = match mkdirat(&parent, name, Mode::RWXU) {
-                    Err(Errno::EXIST) if is_folder(&parent, name)? => true,
-                    Err(Errno::EXIST) => {
-                        self.displace(&parent, name)?;
-                        mkdirat(&parent, name, Mode::RWXU)?;
-                        false
-                    }
-                    other => {
-                        other?;
-                        false
-                    }
-                };
+                let mut old = !self.make(&parent, name, Mode::RWXU)?;
+                if old && !is_folder(&parent, name)? {
+                    self.displace(&parent, name)?;
+                    mkdirat(&parent, name, Mode::RWXU)?;
+                    old = false;
+                }
                 let least = if self.owner { 0 } else { 0o700 };
                 // A guest must not change who may read an existing folder of the host.
                 if self.rules.layer || !old {
@@ -224,7 +222,7 @@ impl Tree {
                 self.displace(&parent, name)?;
                 mknodat(&parent, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
                 self.own(entry, &parent, name)?;
-                chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+                fifo_mode(&parent, name, mode)?;
             }
             // The guest's kernel creates its own device nodes.
             EntryType::Char | EntryType::Block | EntryType::XGlobalHeader => return Ok(()),
@@ -307,11 +305,8 @@ impl Tree {
         let folder = match open() {
             Err(Errno::NOENT) => {
                 let (above, last) = self.place(parent)?;
-                match mkdirat(&above, last, Mode::from_raw_mode(0o755)) {
-                    // A link whose target does not exist.
-                    Err(Errno::EXIST) | Ok(()) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                // What is there already is a link whose target does not exist.
+                self.make(&above, last, Mode::from_raw_mode(0o755))?;
                 open()
             }
             other => other,
@@ -325,6 +320,18 @@ impl Tree {
                 )
             }
             Err(error) => Err(error).with_context(|| format!("the folder {}", parent.display())),
+        }
+    }
+
+    /// Makes a folder. Returns whether there was nothing of that name.
+    fn make(&self, parent: &OwnedFd, name: &OsStr, mode: Mode) -> anyhow::Result<bool> {
+        if depth(parent)? >= self.depth + DEPTH {
+            bail!("more than {DEPTH} nested folders");
+        }
+        match mkdirat(parent, name, mode) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -360,6 +367,32 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// How deep on the host an open folder is.
+///
+/// # Errors
+/// Its path is longer than a page, or the host does not say.
+fn depth(folder: &OwnedFd) -> anyhow::Result<usize> {
+    let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    match readlinkat(CWD, path, Vec::new()) {
+        Ok(path) => Ok(path.as_bytes().iter().filter(|&&byte| byte == b'/').count()),
+        Err(Errno::NAMETOOLONG) => bail!("more than {DEPTH} nested folders, or long names"),
+        Err(error) => Err(error).context("the folder's path"),
+    }
+}
+
+/// Sets the mode of a FIFO. What is there by now may be another's: a guest may write to the folder
+/// meanwhile. So no link is followed.
+fn fifo_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> anyhow::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fifo = openat(parent, name, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&fifo)?.st_mode) != FileType::Fifo {
+        bail!("another program has replaced it meanwhile");
+    }
+    let path = format!("/proc/self/fd/{}", fifo.as_raw_fd());
+    chmodat(CWD, path, Mode::from_raw_mode(mode), AtFlags::empty())?;
+    Ok(())
 }
 
 /// Sets the file's time. A time that the file system cannot store is ignored.

@@ -410,3 +410,57 @@ fn names_without_end_are_refused() {
         );
     }
 }
+
+/// Each level takes descriptors when the folders are removed.
+#[test]
+fn folders_are_not_too_deep() {
+    let deep = |levels: usize| "a/".repeat(levels);
+    for rules in [image(), RULES] {
+        let folder = tempfile::tempdir().unwrap();
+        for levels in [40, 45] {
+            unpack(
+                folder.path(),
+                rules.clone(),
+                &[(&deep(levels), Directory, "")],
+            )
+            .unwrap();
+        }
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+    }
+    // Names of a header have 100 bytes; links lead deeper.
+    let folder = tempfile::tempdir().unwrap();
+    let mut names = vec![(deep(30), Directory, String::new())];
+    let mut last = deep(30);
+    for n in 0..10 {
+        names.push((n.to_string(), Symlink, last));
+        last = format!("{n}/{}", deep(30));
+        names.push((last.clone(), Directory, String::new()));
+    }
+    let borrowed: Vec<_> = names
+        .iter()
+        .map(|(name, kind, target)| (name.as_str(), *kind, target.as_str()))
+        .collect();
+    let error = unpack(folder.path(), image(), &borrowed).unwrap_err();
+    assert!(error.contains("more than 256 nested folders"), "{error}");
+    fs::remove_dir_all(folder.path()).unwrap();
+}
+
+/// A guest may write to the folder into which its files are copied.
+#[test]
+fn the_mode_of_a_fifo_follows_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("secret", folder.path().join("link")).unwrap();
+    let parent = OwnedFd::from(fs::File::open(folder.path()).unwrap());
+    let error = fifo_mode(&parent, OsStr::new("link"), 0o777).unwrap_err();
+    assert!(error.to_string().contains("replaced"), "{error}");
+    assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
+
+    unpack(folder.path(), RULES, &[("fifo", EntryType::Fifo, "")]).unwrap();
+    let mode = fs::symlink_metadata(folder.path().join("fifo"))
+        .unwrap()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o755);
+}
