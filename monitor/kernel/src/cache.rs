@@ -4,7 +4,7 @@
 use super::recipe::Recipe;
 use anyhow::Context;
 use paravane_user_io::files;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, syncfs};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,10 @@ impl Cache {
         }
         fs::create_dir(&part).with_context(|| part.display().to_string())?;
         fill(&part)?;
+        // A power failure must not leave what looks whole.
+        File::open(&part)
+            .and_then(|folder| Ok(syncfs(folder)?))
+            .with_context(|| part.display().to_string())?;
         fs::rename(&part, &folder).with_context(|| folder.display().to_string())?;
         Ok(folder)
     }
