@@ -196,12 +196,25 @@ fn images_that_name_other_files_are_refused() {
     // The table of tables lies outside the file.
     bytes[40..48].fill(0xff);
     fs::write(&damaged, bytes).unwrap();
+    let features = folder.name("features.qcow2");
+    tool(
+        "qemu-img",
+        &["create", "-q", "-f", "qcow2", &features, "1M"],
+    );
+    let mut bytes = fs::read(Path::new(&features)).unwrap();
+    let names = bytes
+        .windows(4)
+        .position(|word| word == [0x68, 0x03, 0xf8, 0x57]);
+    // The list of names of features ends in an entry.
+    bytes[names.unwrap() + 7] |= 1;
+    fs::write(&features, bytes).unwrap();
     let short = folder.name("short.qcow");
     fs::write(&short, b"QFI\xfb").unwrap();
     for (image, part) in [
         (&over, "backing file"),
         (&data, "another file"),
         (&damaged, "cannot be used"),
+        (&features, "its list of features ends in an entry"),
         (&short, "without a header"),
     ] {
         for option in ["--disk", "--rootfs"] {

@@ -28,14 +28,25 @@ pub struct Overlay {
     map: Mutex<Vec<u64>>,
 }
 
+/// A file without a name. In /tmp it would be in the host's memory on many hosts, and a guest may
+/// write as much as the disk is large. So it is in /var/tmp, unless the user has named another
+/// folder (`TMPDIR`) or there is none.
+fn file() -> io::Result<File> {
+    if std::env::var_os("TMPDIR").is_none()
+        && let Ok(file) = tempfile::tempfile_in("/var/tmp")
+    {
+        return Ok(file);
+    }
+    tempfile::tempfile()
+}
+
 impl Overlay {
     /// An overlay without written blocks.
     ///
     /// # Errors
     /// The host gives no temporary file.
     pub fn new(base: Arc<dyn Storage>) -> anyhow::Result<Self> {
-        let written =
-            tempfile::tempfile().context("cannot make a file for what the guest writes")?;
+        let written = file().context("cannot make a file for what the guest writes")?;
         written
             .set_len(base.len().next_multiple_of(BLOCK))
             .context("cannot make a file for what the guest writes")?;
@@ -101,9 +112,17 @@ impl Overlay {
         }
     }
 
-    /// Copies the first and the last block of a range to the overlay if they are only partly in the
-    /// range, and marks all blocks.
-    fn prepare(&self, offset: u64, length: u64) -> io::Result<()> {
+    /// Does something that writes a range of the overlay. Copies the first and the last block to it
+    /// before if they are only partly in the range, and marks all blocks.
+    ///
+    /// # Errors
+    /// That of `write`, or of a copy. What was written before is as it was, or has new data.
+    fn change(
+        &self,
+        offset: u64,
+        length: u64,
+        write: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let end = offset + length;
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         for edge in [offset, end] {
@@ -111,8 +130,19 @@ impl Overlay {
                 self.copy_up(&mut map, edge / BLOCK)?;
             }
         }
-        (offset / BLOCK..end.div_ceil(BLOCK)).for_each(|block| set(&mut map, block));
-        Ok(())
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        let words = blocks.start / 64..end.div_ceil(BLOCK * 64);
+        let before: Vec<u64> = words.map(|index| word(&map, index * 64)).collect();
+        blocks.clone().for_each(|block| set(&mut map, block));
+        drop(map);
+        write().inspect_err(|_| {
+            // A block that is only in the base would be read as zeroes.
+            let first = blocks.start / 64 * 64;
+            let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+            for block in blocks.filter(|block| !is_set(&before, block - first)) {
+                clear(&mut map, block);
+            }
+        })
     }
 }
 
@@ -126,6 +156,13 @@ fn word(map: &[u64], block: u64) -> u64 {
 
 fn is_set(map: &[u64], block: u64) -> bool {
     word(map, block) >> (block % 64) & 1 == 1
+}
+
+fn clear(map: &mut [u64], block: u64) {
+    let index = usize::try_from(block / 64).ok();
+    if let Some(word) = index.and_then(|index| map.get_mut(index)) {
+        *word &= !(1 << (block % 64));
+    }
 }
 
 fn set(map: &mut [u64], block: u64) {
@@ -186,16 +223,18 @@ impl Storage for Overlay {
         }
         // A concurrent read of the same bytes may see old data, new data or zeroes: the race is the
         // guest's.
-        self.prepare(offset, buffers.len())?;
-        buffers.write_to(&self.written, offset)
+        self.change(offset, buffers.len(), || {
+            buffers.write_to(&self.written, offset)
+        })
     }
 
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.prepare(offset, bytes.len() as u64)?;
-        self.written.write_all_at(bytes, offset)
+        self.change(offset, bytes.len() as u64, || {
+            self.written.write_all_at(bytes, offset)
+        })
     }
 
     /// Nothing of it has to survive.
@@ -207,16 +246,55 @@ impl Storage for Overlay {
         if length == 0 {
             return Ok(());
         }
-        self.prepare(offset, length)?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.written, flags, offset, length) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => write_zeroes(&self.written, offset, length, stop),
-            Err(error) => Err(error.into()),
-        }
+        self.change(offset, length, || {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match fallocate(&self.written, flags, offset, length) {
+                Ok(()) => Ok(()),
+                Err(Errno::OPNOTSUPP) => write_zeroes(&self.written, offset, length, stop),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         self.zero(offset, length, true, &|| false)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A failed setup fails the test.
+mod tests {
+    use super::super::test_storage::Fake;
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// An overlay whose file cannot be written to, as if the host had no room.
+    fn full() -> Overlay {
+        let mut overlay = Overlay::new(Arc::new(Fake::default())).unwrap();
+        let file = &overlay.written;
+        overlay.written = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        overlay
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_disk_as_it_was() {
+        let mut overlay = full();
+        let writable = Overlay::new(Arc::new(Fake::default())).unwrap().written;
+        let read_only = std::mem::replace(&mut overlay.written, writable);
+        overlay.write_bytes(70 * BLOCK, &[1; BLOCK_SIZE]).unwrap();
+        let map = overlay.map.lock().unwrap().clone();
+        overlay.written = read_only;
+        for (block, blocks) in [(0, 1), (60, 20), (70, 1), (63, 2), (0, 200)] {
+            let bytes = vec![2; BLOCK_SIZE * blocks];
+            overlay.write_bytes(block * BLOCK, &bytes).unwrap_err();
+            let length = bytes.len() as u64;
+            overlay
+                .zero(block * BLOCK, length, false, &|| false)
+                .unwrap_err();
+            assert_eq!(*overlay.map.lock().unwrap(), map, "{block} {blocks}");
+        }
+        // A part of a block, whose rest would be copied.
+        overlay.write_bytes(5 * BLOCK + 512, &[2; 512]).unwrap_err();
+        assert_eq!(*overlay.map.lock().unwrap(), map);
     }
 }

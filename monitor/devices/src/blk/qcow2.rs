@@ -32,6 +32,14 @@ const COUNTS: usize = 48;
 const COUNTS_CLUSTERS: usize = 56;
 /// The bits of an L1 entry with the offset of the L2 table; 0: there is none.
 const SECOND: u64 = 0x00ff_ffff_ffff_fe00;
+/// Length of the header of version 3, after which the extensions come. Each has a type, a length,
+/// and as many bytes, rounded up to 8.
+const HEADER: usize = 100;
+/// The extension with names of features: entries of so many bytes.
+const FEATURE_NAMES: u32 = 0x6803_f857;
+const FEATURE_NAME: u32 = 48;
+/// The most extensions. QEMU makes four.
+const EXTENSIONS: usize = 64;
 /// The data is in another file.
 const DATA_FILE: u64 = 1 << 2;
 /// Bytes that are copied at a time.
@@ -79,6 +87,9 @@ impl Qcow2 {
                 "its data is in another file: `qemu-img convert -O qcow2` makes an image without"
             );
         }
+        if word(VERSION) >= 3 {
+            extensions(file, word(HEADER))?;
+        }
         let options = StorageOpenOptions::new().write(write);
         let storage = imago::file::File::from_open_file(file.try_clone()?, options)?;
         let driver = Driver::<imago::file::File>::builder(storage)
@@ -111,6 +122,30 @@ impl Qcow2 {
     fn alone(&self) -> RwLockWriteGuard<'_, Format> {
         self.format.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Checks the header's extensions, of which the crate takes names of features of any length.
+fn extensions(file: &File, header: u32) -> anyhow::Result<()> {
+    let mut at = u64::from(header);
+    for _ in 0..EXTENSIONS {
+        let mut words = [0; 8];
+        if file.read_exact_at(&mut words, at).is_err() {
+            // The crate says what is missing.
+            return Ok(());
+        }
+        let [kind, length] = [0, 4].map(|i| {
+            let word = words.get(i..i + 4).and_then(|b| b.try_into().ok());
+            word.map_or(0, u32::from_be_bytes)
+        });
+        match kind {
+            0 => return Ok(()),
+            FEATURE_NAMES if !length.is_multiple_of(FEATURE_NAME) => {
+                bail!("a damaged qcow2 image: its list of features ends in an entry")
+            }
+            _ => at += 8 + u64::from(length).next_multiple_of(8),
+        }
+    }
+    bail!("a damaged qcow2 image: more than {EXTENSIONS} extensions of its header")
 }
 
 /// Checks that the tables (offset and length, the L1 table first) and the L2 tables begin inside
@@ -190,8 +225,9 @@ impl Storage for Qcow2 {
 
     fn flush(&self) -> io::Result<()> {
         let format = self.format();
-        // First the tables in memory, which stay there if the host has no room for them now, then
-        // everything.
+        // First the data, which the tables must not lead to before it is on the disk. Then the
+        // tables in memory, which stay there if the host has no room for them now.
+        self.flushes.flush(|| format.sync())?;
         format.flush()?;
         self.flushes.flush(|| format.sync())
     }
