@@ -167,6 +167,16 @@ impl Folder {
         self.watch.as_ref()?.own_file(inode)
     }
 
+    /// The flags of open() for a file of the host. Where the guest writes later than its programs,
+    /// it says the place of each write, and the end of the host's file is not that of its own.
+    fn placed(&self, flags: u32) -> u32 {
+        if self.delays {
+            flags & !libc::O_APPEND.unsigned_abs()
+        } else {
+            flags
+        }
+    }
+
     /// Whether the guest understands that a part of a list is the last.
     fn told_ends(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.is_active())

@@ -155,7 +155,7 @@ impl FileSystem for Folder {
         self.room.check()?;
         let cut = flags & libc::O_TRUNC.unsigned_abs() != 0;
         let _own = cut.then(|| self.own_contents(inode));
-        let (handle, mut options, passthrough) = place::opening(flags, |flags| {
+        let (handle, mut options, passthrough) = place::opening(self.placed(flags), |flags| {
             self.inner.open(ctx, inode, flags, fuse_flags)
         })?;
         self.mappable.opened(inode, handle, flags);
@@ -171,8 +171,9 @@ impl FileSystem for Folder {
         ctx: &Context,
         parent: u64,
         name: &CStr,
-        args: CreateIn,
+        mut args: CreateIn,
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
+        args.flags = self.placed(args.flags);
         self.room.check()?;
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
@@ -200,6 +201,7 @@ impl FileSystem for Folder {
     ) -> io::Result<usize> {
         if handle != 0 {
             place::may_wait()?;
+            let flags = self.placed(flags);
             return self
                 .inner
                 .read(ctx, inode, handle, to, size, offset, owner, flags);
@@ -224,6 +226,7 @@ impl FileSystem for Folder {
             place::may_wait()?;
         }
         let _own = self.own_contents(inode);
+        let flags = self.placed(flags);
         self.inner.write(
             ctx, inode, handle, from, size, offset, owner, delayed, flags, fuse_flags,
         )

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a folder takes of the monitor's descriptors and memory.
+//! What a folder takes of the monitor's descriptors and memory, and where it writes.
 
-use super::super::Sharing;
-use super::{Access, Fs, MKDIR, MKNOD, OPEN, ROOT, Sender, bytes, named};
+use super::super::{Cache, Sharing};
+use super::{Access, Fs, MKDIR, MKNOD, OPEN, ROOT, Sender, WRITE, bytes, named};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -52,4 +52,36 @@ fn a_node_has_the_number_of_its_file() {
         "a file system of the host with large numbers: {number}"
     );
     assert_eq!(sender.lookup("file") & ((1 << 47) - 1), number);
+}
+
+/// A guest that writes later than its programs says the place of each write, also in a file that a
+/// program has opened to append to it.
+#[test]
+fn what_is_written_later_is_not_appended() {
+    const READ: u32 = 15;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, "old contents").unwrap();
+    let sharing = Sharing {
+        cache: Cache::Always,
+        ..Access::Write.into()
+    };
+    let mut sender = Sender::new(Fs::new(folder.path(), "test", sharing).unwrap());
+    let node = sender.lookup("file");
+    let append = libc::O_RDWR | libc::O_APPEND;
+    let handle = sender.open(node, append);
+    // `struct fuse_read_in` and `struct fuse_write_in`.
+    let request = |size: u32, flags: i32| {
+        let mut body = handle.to_le_bytes().to_vec();
+        body.extend(0u64.to_le_bytes());
+        body.extend(bytes(&[size, 0, 0, 0, flags.unsigned_abs(), 0]));
+        body
+    };
+    for flags in [0, append] {
+        sender.ok(READ, node, &request(3, append));
+        let mut write = request(3, flags);
+        write.extend(b"new");
+        sender.ok(WRITE, node, &write);
+        assert_eq!(fs::read(&path).unwrap(), b"new contents", "{flags:o}");
+    }
 }
