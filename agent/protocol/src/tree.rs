@@ -12,14 +12,15 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
 /// Writes the file or directory tree at `path` as an archive, under its own name. Calls `left_out`
 /// for everything that is neither a file, a directory nor a symbolic link.
 ///
 /// # Errors
-/// If a file cannot be read or the archive cannot be written. The message names the file.
+/// If a file cannot be read or the archive cannot be written. Also if a file became shorter
+/// meanwhile; the archive is whole then. The message names the file.
 pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| {
         io::Error::other(format!(
@@ -33,9 +34,17 @@ pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) ->
     let mut packer = Packer {
         builder: Builder::new(output),
         left_out,
+        shorter: None,
     };
     packer.add(&within(path, above)?, name, path, Path::new(name))?;
-    packer.builder.into_inner()?.flush()
+    packer.builder.into_inner()?.flush()?;
+    match packer.shorter {
+        None => Ok(()),
+        Some(path) => Err(io::Error::other(format!(
+            "{}: became shorter while it was copied: its copy ends in zeroes",
+            path.display()
+        ))),
+    }
 }
 
 /// Adds the path to an error.
@@ -49,6 +58,36 @@ fn within<T>(path: &Path, done: Result<T, impl Into<io::Error>>) -> io::Result<T
 struct Packer<'a, W: Write> {
     builder: Builder<W>,
     left_out: &'a mut dyn FnMut(&Path),
+    /// The first file that had fewer bytes than at first.
+    shorter: Option<PathBuf>,
+}
+
+/// The first `left` bytes of a file, and then zeroes: exactly the length in the header, even if the
+/// file changes meanwhile.
+struct Exactly {
+    file: File,
+    left: u64,
+    ended: bool,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = into
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let into = into.get_mut(..most).unwrap_or_default();
+        let mut read = 0;
+        if !self.ended {
+            read = self.file.read(into)?;
+            self.ended = read == 0 && most > 0;
+        }
+        if self.ended {
+            into.fill(0);
+            read = most;
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
 }
 
 impl<W: Write> Packer<'_, W> {
@@ -81,9 +120,16 @@ impl<W: Write> Packer<'_, W> {
                 let size = u64::try_from(stat.st_size).unwrap_or(0);
                 let mut header = header(EntryType::Regular, &stat);
                 header.set_size(size);
-                // Exactly the length in the header, even if the file changes meanwhile.
-                let contents = file.take(size).chain(io::repeat(0)).take(size);
-                within(path, self.builder.append_data(&mut header, name, contents))?;
+                let mut contents = Exactly {
+                    file,
+                    left: size,
+                    ended: false,
+                };
+                let added = self.builder.append_data(&mut header, name, &mut contents);
+                within(path, added)?;
+                if contents.ended && self.shorter.is_none() {
+                    self.shorter = Some(path.to_path_buf());
+                }
             }
             FileType::Symlink => {
                 let target = within(path, readlinkat(above, own, Vec::new()))?;
@@ -187,6 +233,43 @@ mod tests {
         );
         let none = packed(&folder.path().join("none")).unwrap_err().to_string();
         assert!(none.contains("none: No such file"), "{none}");
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        let size = 1 << 20;
+        fs::write(tree.join("a"), vec![1; size]).unwrap();
+        fs::write(tree.join("b"), "after").unwrap();
+        /// Cuts the file when a part of it is packed.
+        struct Cutting(Vec<u8>, PathBuf);
+        impl Write for Cutting {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.extend(bytes);
+                if self.0.len() > 10_000 {
+                    File::options().write(true).open(&self.1)?.set_len(20)?;
+                }
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut output = Cutting(Vec::new(), tree.join("a"));
+        let error = pack(&tree, &mut output, &mut |_| {}).unwrap_err();
+        assert!(
+            error.to_string().contains("tree/a: became shorter"),
+            "{error}"
+        );
+        // The archive is whole.
+        let mut archive = Archive::new(&output.0[..]);
+        let sizes = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().size());
+        assert_eq!(sizes.collect::<Vec<_>>(), [0, size as u64, 5]);
     }
 
     /// A guest may write to the directory while it is packed.
