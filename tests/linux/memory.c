@@ -5,10 +5,12 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_COLLAPSE
@@ -344,6 +346,72 @@ static void user_faults(void)
 	faults_of(4);
 }
 
+struct stores {
+	char *volatile m;
+	volatile int turn, done, end;
+};
+
+#define STORE_PAGES 4
+#define STORE_TURNS 4000
+/* On a busy host, each turn may wait for a CPU twice. */
+#define STORE_SECONDS 5
+
+static void *store_to_pages(void *argument)
+{
+	struct stores *s = argument;
+	int i;
+
+	while (!s->end) {
+		if (s->turn == s->done) {
+			sched_yield();
+			continue;
+		}
+		for (i = 0; i < STORE_PAGES; i++)
+			s->m[i * PAGE] = 1;
+		s->done = s->turn;
+	}
+	return NULL;
+}
+
+/* Pages that are missing again have had no store of another thread. */
+static void user_faults_and_stores(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct stores s = { .m = NULL };
+	time_t begun = time(NULL);
+	pthread_t thread;
+	int fd, i, turn;
+
+	fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+	if (fd < 0)
+		skip("no userfaultfd");
+	CHECK(!ioctl(fd, UFFDIO_API, &api));
+	CHECK(!pthread_create(&thread, NULL, store_to_pages, &s));
+	for (turn = 1; turn <= STORE_TURNS && time(NULL) < begun + STORE_SECONDS; turn++) {
+		char *m = memory(STORE_PAGES * PAGE);
+		struct uffdio_register range = {
+			.range = { (uintptr_t)m, STORE_PAGES * PAGE },
+			.mode = UFFDIO_REGISTER_MODE_MISSING,
+		};
+		struct uffdio_range whole = range.range;
+
+		s.m = m;
+		s.turn = turn;
+		for (i = 0; i < turn % 256 * 8; i++)
+			__builtin_ia32_pause();
+		CHECK(!ioctl(fd, UFFDIO_REGISTER, &range));
+		/* A store that faults goes on now. */
+		CHECK(!ioctl(fd, UFFDIO_UNREGISTER, &whole));
+		while (s.done != turn)
+			sched_yield();
+		for (i = 0; i < STORE_PAGES; i++)
+			CHECK(m[i * PAGE] == 1);
+		CHECK(!munmap(m, STORE_PAGES * PAGE));
+	}
+	s.end = 1;
+	CHECK(!pthread_join(thread, NULL) && !close(fd));
+}
+
 /* What is written to a file is seen in its private mappings, before the page is written to. */
 static void private_file(void)
 {
@@ -375,6 +443,7 @@ const struct test memory_tests[] = {
 	{ "memory.map_32bit", low_addresses, false },
 	{ "memory.execute", execute, false },
 	{ "memory.userfaultfd", user_faults, false },
+	{ "memory.userfaultfd_and_stores", user_faults_and_stores, false },
 	{ "memory.private_file", private_file, false },
 	{ NULL, NULL, false },
 };
