@@ -231,6 +231,58 @@ fn ended_by_several_at_once() {
     }
 }
 
+/// Each `start` has what it wants, and none of them takes the output of the machine away. `rm`
+/// removes no machine that runs.
+#[test]
+fn started_by_several_at_once() {
+    let user = User::new();
+    for _ in 0..4 {
+        user.ok(&[
+            "create",
+            "--name",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            "echo one; exec sleep 1000",
+        ]);
+        let commands = ["start", "rm", "start", "start", "rm"].map(|command| {
+            let mut command = user.command(&[command, "a"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        });
+        let runs = commands.map(program::finish_child);
+        let removed = [1, 4].iter().any(|&rm| runs[rm].code == 0);
+        for run in &runs {
+            let told = [
+                "is running",
+                "started meanwhile",
+                "no machine a",
+                "removed meanwhile",
+            ];
+            let told = told.iter().any(|words| run.stderr.contains(words));
+            assert!(run.code == 0 || run.code == 2 && told, "{run:?}");
+        }
+        if removed {
+            assert!(!user.ok(&["ps", "--all"]).contains("a "));
+            continue;
+        }
+        assert!(
+            [0, 2, 3].iter().all(|&start| runs[start].code == 0),
+            "{runs:?}"
+        );
+        let begun = Instant::now();
+        while user.ok(&["logs", "a"]) != "one\n" {
+            assert!(
+                begun.elapsed() < program::PATIENCE,
+                "{}",
+                user.ok(&["logs", "a"])
+            );
+        }
+        user.ok(&["rm", "--force", "a"]);
+    }
+}
+
 /// A machine that cannot be started has an end, and its log the reason.
 #[test]
 fn a_start_that_fails_is_an_end() {

@@ -370,10 +370,32 @@ impl Machine {
         &self.folder
     }
 
+    /// Waits for others that start or remove the machine, and keeps them from that until the result
+    /// is dropped.
+    ///
+    /// # Errors
+    /// The machine was removed, or the host's error.
+    pub fn turn(&self) -> anyhow::Result<File> {
+        let folder = match File::open(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                bail!("machine {} was removed meanwhile", self.name)
+            }
+            opened => opened.with_context(|| self.folder.display().to_string())?,
+        };
+        flock(&folder, FlockOperation::LockExclusive)?;
+        Ok(folder)
+    }
+
     /// Removes the machine, which must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
-        fs::remove_dir_all(&self.folder)
-            .with_context(|| format!("cannot remove {}", self.folder.display()))
+        let complain = || format!("cannot remove {}", self.folder.display());
+        // No other command finds a part of it. What is left if this process is killed, the next
+        // that creates a machine removes.
+        let name = format!("{DRAFT}{}-removed", std::process::id());
+        let hidden = self.folder.with_file_name(name);
+        let _ = fs::remove_dir_all(&hidden);
+        fs::rename(&self.folder, &hidden).with_context(complain)?;
+        fs::remove_dir_all(&hidden).with_context(complain)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {

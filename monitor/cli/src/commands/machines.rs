@@ -67,20 +67,22 @@ fn act_on(
 pub fn start(args: &arguments::Names) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = store.find(name)?;
-        match machine.state()? {
-            State::Running { .. } => Ok(()),
-            _ => launch(&machine),
-        }
+        launch(&machine)
     })
 }
 
-/// Starts a machine's monitor in the background. Returns when the command runs, or with the
-/// monitor's error.
+/// Starts a machine's monitor in the background, unless the machine runs. Returns when the command
+/// runs, or with the monitor's error.
 pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     if machine.spec()?.kernel.is_none() {
         // A build can take a quarter of an hour. Here the user sees its progress and can interrupt
         // it.
         kernel::locate_or_build()?;
+    }
+    // Two that start the machine at once would empty each other's log.
+    let _turn = machine.turn()?;
+    if let State::Running { .. } = machine.state()? {
+        return Ok(());
     }
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
@@ -408,6 +410,10 @@ pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
                 bail!("machine {name} is running: `paravane stop {name}`, or --force");
             }
             end_now(&machine)?;
+        }
+        let _turn = machine.turn()?;
+        if let State::Running { .. } = machine.state()? {
+            bail!("machine {name} was started meanwhile");
         }
         machine.remove()
     })
