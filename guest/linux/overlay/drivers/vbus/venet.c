@@ -386,7 +386,9 @@ static void venet_closed(struct vbus_device *device)
 {
 	struct venet *venet = dev_get_drvdata(&device->dev);
 
-	schedule_work(&venet->restart);
+	/* Not yet while the card is probed: then the probe fails. */
+	if (venet)
+		schedule_work(&venet->restart);
 }
 
 static struct vbus_driver venet_driver = {
