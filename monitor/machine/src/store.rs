@@ -390,12 +390,14 @@ impl Machine {
     pub fn remove(&self) -> anyhow::Result<()> {
         let complain = || format!("cannot remove {}", self.folder.display());
         // No other command finds a part of it. What is left if this process is killed, the next
-        // that creates a machine removes.
+        // that creates a machine removes. The confined monitor may not rename the folder.
         let name = format!("{DRAFT}{}-removed", std::process::id());
         let hidden = self.folder.with_file_name(name);
         let _ = fs::remove_dir_all(&hidden);
-        fs::rename(&self.folder, &hidden).with_context(complain)?;
-        fs::remove_dir_all(&hidden).with_context(complain)
+        match fs::rename(&self.folder, &hidden) {
+            Ok(()) => fs::remove_dir_all(&hidden).with_context(complain),
+            Err(_) => fs::remove_dir_all(&self.folder).with_context(complain),
+        }
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
