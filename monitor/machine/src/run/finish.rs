@@ -58,6 +58,9 @@ impl Reboots {
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Outcome(Outcome),
+    /// The same, and the guest has not written everything to its disks, because somebody wanted its
+    /// end sooner.
+    Unwritten(Outcome),
     /// The machine starts again.
     Rebooted,
     TimedOut,
@@ -65,7 +68,7 @@ enum Told {
     Failed(String),
     /// The machine crashed, with the reason. The report has its last state, too.
     Crashed(String),
-    /// An input file is not usable, with the reason.
+    /// An input file is not usable, or the guest has lost data, with the reason.
     Refused(String),
     /// The agent gave up. The reason is on the console.
     AgentFailed,
@@ -93,13 +96,16 @@ pub fn tell(
         return Ok(None);
     }
     let outcome = match told {
-        Told::Outcome(outcome) => outcome,
+        Told::Outcome(outcome) | Told::Unwritten(outcome) => outcome,
         Told::TimedOut => Outcome::Guest(TIMED_OUT),
         _ => Outcome::Failed,
     };
     started.vm.set_exit_code(outcome.code());
     match told {
         Told::Outcome(_) | Told::Rebooted => {}
+        Told::Unwritten(_) => {
+            say("paravane: the guest had no time to write everything to its disks\n");
+        }
         Told::TimedOut => say(TIMEOUT_PASSED),
         Told::Failed(why) => {
             log.show();
@@ -165,6 +171,11 @@ pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
     }
 }
 
+/// Whether an end means that the guest's kernel, its agent or the machine has failed.
+pub fn is_failure(end: &End) -> bool {
+    matches!(end, End::Shutdown(PANICKED | AGENT_FAILED) | End::Failed(_))
+}
+
 fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
     let finish = match finish {
         Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_))
@@ -183,6 +194,11 @@ fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
     };
     match finish {
         Finish::Outcome(outcome) => Told::Outcome(outcome),
+        Finish::Unwritten(outcome) => Told::Unwritten(outcome),
+        Finish::NotWritten(time) => Told::Refused(format!(
+            "the guest has not written everything to its disks within {} s",
+            time.as_secs()
+        )),
         Finish::TimedOut => Told::TimedOut,
         Finish::Failed(why) => Told::Failed(why),
         Finish::Crashed(why) => Told::Crashed(why),

@@ -240,21 +240,39 @@ fn a_guest_writes_back_and_its_command_s_code_counts() {
     test.on(Event::MachineEnded(End::Shutdown(0)));
     test.ended(&Finish::Outcome(DONE));
 
-    Test::powering_off().ends_after(WRITE_BACK, &Finish::Outcome(DONE));
+    // A guest that does not write back, or fails meanwhile, may have lost data.
+    Test::powering_off().ends_after(WRITE_BACK, &unwritten());
+    for end in [
+        End::Shutdown(255),
+        End::Shutdown(254),
+        End::Failed("gone".into()),
+    ] {
+        let mut test = Test::powering_off();
+        test.on(Event::MachineEnded(end.clone()));
+        test.ended(&Finish::Machine(end));
+    }
+}
+
+fn unwritten() -> Finish {
+    Finish::NotWritten(WRITE_BACK)
 }
 
 #[test]
 fn a_guest_that_writes_back_is_hurried() {
-    let bound = |event: Event, time: Duration| {
+    let bound = |event: Event, time: Duration, finish: Finish| {
         let mut test = Test::powering_off();
         test.now += seconds(1);
         assert_eq!(test.on(event), Action::None);
-        test.ends_after(time, &Finish::Outcome(DONE));
+        test.ends_after(time, &finish);
     };
-    bound(Event::Signal(SIGTERM), GRACE);
-    bound(Event::Stop(seconds(2)), seconds(2));
+    bound(Event::Signal(SIGTERM), GRACE, Finish::Unwritten(DONE));
+    bound(Event::Stop(seconds(2)), seconds(2), Finish::Unwritten(DONE));
     // Nobody makes it slower.
-    bound(Event::Stop(seconds(100)), WRITE_BACK - seconds(1));
+    bound(
+        Event::Stop(seconds(100)),
+        WRITE_BACK - seconds(1),
+        unwritten(),
+    );
 
     let mut test = Test::powering_off();
     test.on(Event::Kill);
@@ -265,7 +283,7 @@ fn a_guest_that_writes_back_is_hurried() {
     test.on(Event::Signal(SIGTERM));
     test.now += seconds(1);
     assert_eq!(test.on(Event::CommandEnded(DONE)), Action::PowerOff);
-    test.ends_after(GRACE - seconds(1), &Finish::Outcome(DONE));
+    test.ends_after(GRACE - seconds(1), &Finish::Unwritten(DONE));
 }
 
 #[test]
@@ -281,7 +299,10 @@ fn a_machine_without_a_command_powers_off_when_it_is_asked_to_end() {
 
         let mut test = Test::running(IDLE);
         test.on(event);
-        test.ends_after(time, &late);
+        let Finish::Outcome(late) = late else {
+            panic!("{late:?}");
+        };
+        test.ends_after(time, &Finish::Unwritten(late));
     }
     let mut test = Test::running(IDLE);
     test.on(Event::Stop(seconds(30)));
@@ -340,7 +361,7 @@ fn the_time_of_a_machine_is_over_in_every_state() {
     test.on(Event::Made);
     test.on(Event::AgentCalled);
     test.on(Event::CommandEnded(DONE));
-    test.ends_after(seconds(1) + GRACE, &Finish::Outcome(DONE));
+    test.ends_after(seconds(1) + GRACE, &Finish::Unwritten(DONE));
 
     let mut test = timed(SYSTEM);
     test.on(Event::Made);
@@ -377,7 +398,7 @@ fn what_comes_late_changes_nothing() {
     assert_eq!(test.on(Event::CommandEnded(Outcome::Passed)), Action::None);
     assert_eq!(test.on(Event::AgentCalled), Action::None);
     assert_eq!(test.on(Event::Made), Action::None);
-    test.ends_after(WRITE_BACK, &Finish::Outcome(DONE));
+    test.ends_after(WRITE_BACK, &unwritten());
 }
 
 /// What the end prints comes out of the guest's time, so it never lasts longer than the guest.

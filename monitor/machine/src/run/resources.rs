@@ -89,6 +89,7 @@ impl Resources {
                 (false, false) => Access::Write,
                 (false, true) => Access::Suid,
             };
+            resources.keeps |= !volume.read_only && volume.cache == VolumeCache::Always;
             let sharing = Sharing {
                 access,
                 cache: match volume.cache {
@@ -119,6 +120,8 @@ impl Resources {
             resources._consoles.push(name);
         }
         if let Some(bus) = &spec.bus {
+            // It may have disks that the guest writes to.
+            resources.keeps = true;
             let devices_of_bus = bus::whole(bus, spec);
             devices.push(devices_of_bus.with_context(|| format!("--bus {bus}"))?);
         }
