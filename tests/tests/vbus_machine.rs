@@ -204,6 +204,29 @@ fn devices_of_a_whole_bus_come_and_go() {
     talk.hear("none");
 }
 
+/// A machine that has a whole bus ends when the guest has written to its disks what a command has
+/// left in the page cache.
+#[test]
+fn what_a_command_has_written_is_on_the_disks_of_a_bus() {
+    let vbusd = Vbusd::start(&["lan"]);
+    make_disk(&vbusd, "store", 32);
+    let made = Command::new("/sbin/mke2fs")
+        .args(["-q", "-t", "ext4"])
+        .arg(file(&vbusd, "store"))
+        .status();
+    assert!(made.unwrap().success());
+    vbusd.done(&["link", "lan", "store"]);
+    let run = |script: &str| {
+        let script =
+            format!("set -e; until_ 'test -b /dev/vbd0'; mount /dev/vbd0 /mnt; cd /mnt; {script}");
+        let run = program::finish(&mut command(&vbusd, &["--bus", "lan"], &script));
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+        run.stdout
+    };
+    let sum = run("dd if=/dev/urandom of=data bs=1M count=8 2>/dev/null; sha256sum data");
+    assert_eq!(run("sha256sum data"), sum);
+}
+
 /// vbusd ends at about the time at which a guest adds a disk and reads its partitions.
 /// The guest goes on to follow its bus.
 #[test]
