@@ -128,7 +128,7 @@ impl Folder {
             watch,
             open: Arc::new(OpenFiles::new()),
             mappable: Mappable::default(),
-            room: root.room()?,
+            room: root.room(),
             delays: cache == Cache::Always && root.sharing.access != Access::ReadOnly,
             device: root.device()?,
             mixed: Arc::clone(&root.mixed),

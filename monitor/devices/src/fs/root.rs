@@ -147,11 +147,8 @@ impl Root {
     }
 
     /// The room for descriptors of files in it.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn room(&self) -> std::io::Result<Room> {
-        Room::new(&self.folder, self.sharing.descriptors)
+    pub fn room(&self) -> Room {
+        Room::new(self.sharing.descriptors)
     }
 
     /// A path that leads to the open folder, wherever it is now.
