@@ -383,8 +383,13 @@ static void under_fire(void)
 			CHECK(waitpid(victim, &status, 0) == victim && WIFSTOPPED(status));
 			CHECK(!ptrace(PTRACE_DETACH, victim, 0, 0));
 		}
-		for (i = 0; i < 3; i++)
-			CHECK(end_of(other[i]) == 0);
+		for (i = 0; i < 3; i++) {
+			int code = end_of(other[i]);
+
+			if (code)
+				printf("# round %d: a process has ended with %d\n", round, code);
+			CHECK(code == 0);
+		}
 	}
 	for (i = 0; i < 3; i++) {
 		runs(loops[i], "after the rounds");
