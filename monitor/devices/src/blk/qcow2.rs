@@ -35,8 +35,9 @@ const SECOND: u64 = 0x00ff_ffff_ffff_fe00;
 /// Length of the header of version 3, after which the extensions come. Each has a type, a length,
 /// and as many bytes, rounded up to 8.
 const HEADER: usize = 100;
-/// The extension with names of features: entries of so many bytes.
+/// The type of the extension that names features.
 const FEATURE_NAMES: u32 = 0x6803_f857;
+/// Size in bytes of an entry of this extension.
 const FEATURE_NAME: u32 = 48;
 /// The most extensions. QEMU makes four.
 const EXTENSIONS: usize = 64;

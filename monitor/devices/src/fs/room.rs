@@ -21,9 +21,10 @@ impl Room {
         Room { end }
     }
 
-    /// Checks for room: to be called before an operation that may take and keep this many
-    /// descriptors, at most two. The host always gives the lowest that is free. So while the last
-    /// ones are free, so many below the end are. A host call for each, 0.1 us.
+    /// Checks for room. The caller then does one operation, which keeps at most `count` new
+    /// descriptors. The host always gives the lowest free number. So if the last `count` numbers
+    /// below the end are free, the new descriptors are below the end. The check takes one host call
+    /// for each of these numbers.
     ///
     /// # Errors
     /// EMFILE. The guest's kernel then forgets files that it does not use.

@@ -52,7 +52,7 @@ pub struct Pool {
 pub fn countable(core: &Core) -> bool {
     core.processes
         .pid(0)
-        .is_some_and(|pid| procfs::mappings(pid).is_ok())
+        .is_some_and(|pid| procfs::mappings(pid).is_ok_and(|count| count > 0))
 }
 
 /// Runs the thread: starts the processes, reports the result in `started`, and works until the

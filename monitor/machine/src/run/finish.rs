@@ -4,7 +4,7 @@
 use super::crash;
 use super::kernel_log::KernelLog;
 use super::launch::Started;
-use super::life::{Finish, MAKE};
+use super::life::{AGENT_FAILED, Finish, MAKE, PANICKED};
 use crate::agent::Ended;
 use anyhow::bail;
 use paravane_hypervisor::process::End;
@@ -19,10 +19,6 @@ const REPORT: Duration = Duration::from_secs(1);
 pub(super) const TIMED_OUT: u8 = 124;
 const TIMEOUT_PASSED: &str =
     "paravane: the time of --timeout is over; the virtual machine was ended\n";
-/// The machine's exit status after a kernel panic.
-const PANICKED: u8 = 255;
-/// The machine's exit status if its agent could not work.
-const AGENT_FAILED: u8 = 254;
 /// In the kernel's log before the reason why it has no initial root.
 const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
 /// The signal that a program gets when no process reads what it prints.
@@ -58,8 +54,7 @@ impl Reboots {
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Outcome(Outcome),
-    /// The same, and the guest has not written everything to its disks, because somebody wanted its
-    /// end sooner.
+    /// A request ended the machine before the guest had written everything to its disks.
     Unwritten(Outcome),
     /// The machine starts again.
     Rebooted,
@@ -68,8 +63,8 @@ enum Told {
     Failed(String),
     /// The machine crashed, with the reason. The report has its last state, too.
     Crashed(String),
-    /// An input file is not usable, or the guest has lost data, with the reason.
-    Refused(String),
+    /// Something failed, and the reason explains it without the kernel's log.
+    Explained(String),
     /// The agent gave up. The reason is on the console.
     AgentFailed,
 }
@@ -120,7 +115,7 @@ pub fn tell(
             };
             say(&format!("{words}paravane: {}\n", text::one_line(&why)));
         }
-        Told::Refused(why) => say(&format!(
+        Told::Explained(why) => say(&format!(
             "paravane: {} (--verbose shows the kernel's log)\n",
             text::one_line(&why)
         )),
@@ -171,11 +166,6 @@ pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Whether an end means that the guest's kernel, its agent or the machine has failed.
-pub fn is_failure(end: &End) -> bool {
-    matches!(end, End::Shutdown(PANICKED | AGENT_FAILED) | End::Failed(_))
-}
-
 fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
     let finish = match finish {
         Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_))
@@ -195,7 +185,7 @@ fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
     match finish {
         Finish::Outcome(outcome) => Told::Outcome(outcome),
         Finish::Unwritten(outcome) => Told::Unwritten(outcome),
-        Finish::NotWritten(time) => Told::Refused(format!(
+        Finish::NotWritten(time) => Told::Explained(format!(
             "the guest has not written everything to its disks within {} s",
             time.as_secs()
         )),
@@ -204,7 +194,9 @@ fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
         Finish::Crashed(why) => Told::Crashed(why),
         Finish::Machine(end) => machine_ended(end),
         Finish::Early(end) => match log.after(NOT_UNPACKED) {
-            Some(why) => Told::Refused(format!("the kernel cannot unpack the initial root: {why}")),
+            Some(why) => {
+                Told::Explained(format!("the kernel cannot unpack the initial root: {why}"))
+            }
             None => ended_early(end),
         },
         Finish::NotMade => Told::Failed("the host has not created the machine".to_string()),

@@ -13,7 +13,6 @@
 //! In every state a request to end (a signal, `stop`, `kill`, `--timeout`) sets a deadline.
 
 use super::crash;
-use super::finish::is_failure;
 use crate::stats::serve;
 use paravane_hypervisor::process::{End, PROCESSES_END};
 use paravane_net::passt;
@@ -48,6 +47,10 @@ const WRITE_BACK: Duration = Duration::from_secs(60);
 const SYSTEM_ENDS: Duration = Duration::from_secs(100);
 /// Time limit from the agent's end to the machine's, if the agent was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The machine's exit status after a kernel panic.
+pub const PANICKED: u8 = 255;
+/// The machine's exit status if its agent could not work.
+pub const AGENT_FAILED: u8 = 254;
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
@@ -151,11 +154,10 @@ pub enum Action {
 pub enum Finish {
     /// Determined by the command, or by the request to end.
     Outcome(Outcome),
-    /// The same, but the guest had no time to write everything to its disks, since somebody wanted
-    /// its end sooner.
+    /// A request ended the machine before the guest had written everything to its disks.
     Unwritten(Outcome),
-    /// The guest has not written everything to its disks within this time, which it has if nobody
-    /// wants the end sooner.
+    /// The guest has not written everything to its disks within this time. No request had shortened
+    /// the time.
     NotWritten(Duration),
     /// `--timeout` has passed.
     TimedOut,
@@ -185,6 +187,11 @@ pub struct Life {
     signal: Option<u8>,
     /// The reason why the kernel was interrupted, and the deadline of its report.
     report: Option<(String, Instant)>,
+}
+
+/// Whether an end means that the guest's kernel, its agent or the machine has failed.
+fn is_failure(end: &End) -> bool {
+    matches!(end, End::Shutdown(PANICKED | AGENT_FAILED) | End::Failed(_))
 }
 
 impl Life {

@@ -50,8 +50,8 @@ macro_rules! own {
 macro_rules! made {
     ($(fn $name:ident($parent:ident, $made:ident $(, $argument:ident: $kind:ty)*);)*) => {
         $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<Entry> {
-            // Before the answer, or a change between the two is not reported.
             self.room.check(1)?;
+            // Before the answer, or a change between the two is not reported.
             let watched = self.watched($parent);
             let _own = self.own_name($parent, $made);
             let made = self.inner.$name(ctx $(, $argument)*);
