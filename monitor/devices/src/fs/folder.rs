@@ -167,8 +167,8 @@ impl Folder {
         self.watch.as_ref()?.own_file(inode)
     }
 
-    /// The flags of open() for a file of the host. A guest that writes back later gives the offset of
-    /// each write, and the host's file can end before the guest's. So the host must not append.
+    /// The flags of open() for a file of the host. A guest that writes back later gives the offset
+    /// of each write, and the host's file can end before the guest's. So the host must not append.
     fn placed(&self, flags: u32) -> u32 {
         if self.delays {
             flags & !libc::O_APPEND.unsigned_abs()
