@@ -50,6 +50,8 @@ fn initramfs(folder: &Path, link: &[&str]) -> PathBuf {
         "basic.c",
         "memory.c",
         "debug.c",
+        "stubs.c",
+        "children.c",
         "learning.c",
         "shared.c",
         "copies.c",

@@ -43,11 +43,18 @@ extern char site_go_inner[];
 #define SITE_CROWD 254
 extern char site_crowd[];
 
+/* This many cpuid instructions, SITE_BYTES each. */
+#define SITE_CPUIDS 32
+extern char site_cpuids[];
+
 /* A site near the beginning of a page, and one whose beginning only its registers show. */
 extern site_fn site_first, site_unproven;
 
 /* Calls a site often enough that the kernel rewrites it. */
 void heat(site_fn *site, long a);
+
+/* Calls replaced sites while signals come. Returns 0 if none found a thread in a stub. */
+int signalled(void);
 
 struct test {
 	const char *name;
@@ -57,7 +64,7 @@ struct test {
 /* The act that a copy of this program was started for. */
 int act_as(const char *what, const char *argument);
 
-extern const struct test basic_tests[], memory_tests[], debug_tests[], shared_tests[];
-extern const struct test learning_tests[], last_tests[];
+extern const struct test basic_tests[], memory_tests[], debug_tests[], stub_tests[];
+extern const struct test shared_tests[], learning_tests[], last_tests[];
 
 #endif

@@ -421,6 +421,9 @@ static const struct {
 	{ "visible", as_visible },
 	{ "cpuid", as_cpuid },
 	{ "sleeper", as_sleeper },
+	{ "opener", as_opener },
+	{ "second", as_second },
+	{ "looper", as_looper },
 	{ "spinner", as_spinner },
 	{ "parent", as_parent },
 	{ "asker", as_asker },
@@ -435,6 +438,8 @@ int act_as(const char *what, const char *argument)
 
 	if (!strcmp(what, "nothing"))
 		return site_getppid(0, 0, 0, 0, 0, 0) != getppid();
+	if (!strcmp(what, "signalled"))
+		return signalled();
 	if (!strcmp(what, "marker"))
 		return site_marker() & 0xff;
 	for (i = 0; i < sizeof(acts) / sizeof(*acts); i++)

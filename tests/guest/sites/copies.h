@@ -22,18 +22,14 @@ size_t differences(pid_t pid, const char *path);
 
 /* A new copy of this program in /tmp that has never run. The path is valid until the next copy. */
 const char *copy(const char *name);
-/*
- * Makes a copy do something (act_as). Returns its exit code, or 128 plus the signal that ended it.
- */
-int once(const char *path, const char *what, const char *argument);
-/* After so many runs all sites are counted. */
-#define OFTEN 24
-
 /* The exit code of a reader that has found other bytes than those of the file. */
 #define READ_OTHER 3
 
 /* Acts that are in learning.c. */
 int as_sleeper(const char *unused);
+int as_opener(const char *unused);
+int as_second(const char *path);
+int as_looper(const char *path);
 int as_spinner(const char *unused);
 int as_parent(const char *unused);
 int as_asker(const char *unused);

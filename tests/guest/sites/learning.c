@@ -5,15 +5,18 @@
  * fault, there is nothing to learn. learns=1 (tests/linux_sites.rs) tells that the host claims to
  * and does not.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include "check.h"
+#include "children.h"
 #include "copies.h"
 
 #define ARCH_GET_CPUID 0x1011
@@ -33,11 +36,12 @@ static void pass(long ms)
 	while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < ms);
 }
 
-static void execute_cpuid(void)
+static uint32_t largest_leaf(void)
 {
 	uint32_t a = 0, b, c = 0, d;
 
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+	return a;
 }
 
 /* Whether an instruction that has not been learnt faults. */
@@ -45,7 +49,7 @@ static int shows(void)
 {
 	long before = counter("cpuid_trapped");
 
-	execute_cpuid();
+	largest_leaf();
 	return counter("cpuid_trapped") != before;
 }
 
@@ -109,6 +113,88 @@ int as_asker(const char *unused)
 	return syscall(SYS_arch_prctl, ARCH_GET_CPUID, 0L) != 1;
 }
 
+/* Where two processes meet that execute the same instructions. */
+struct meeting {
+	volatile int ready, next, done;
+};
+
+static struct meeting *meet(const char *path)
+{
+	int fd = open(path, O_RDWR);
+	void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	close(fd);
+	alarm(10);
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static uint32_t cpuid_at(int i)
+{
+	return ((uint32_t (*)(uint32_t, uint32_t))(site_cpuids + i * SITE_BYTES))(0, 0);
+}
+
+/* Executes each instruction once. */
+int as_opener(const char *unused)
+{
+	int i;
+
+	(void)unused;
+	for (i = 0; i < SITE_CPUIDS; i++)
+		if (cpuid_at(i) != largest_leaf())
+			return 1;
+	return 0;
+}
+
+/* Executes each instruction for the second time, which replaces it. */
+int as_second(const char *path)
+{
+	struct meeting *m = meet(path);
+	int i, wrong = 0;
+
+	if (!m)
+		return 2;
+	while (!m->ready)
+		;
+	for (i = 0; i < SITE_CPUIDS; i++) {
+		m->next = i + 1;
+		wrong += cpuid_at(i) != largest_leaf();
+		while (m->done <= i)
+			;
+	}
+	return wrong != 0;
+}
+
+static long now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Executes each instruction all the time while it is being replaced. */
+int as_looper(const char *path)
+{
+	struct meeting *m = meet(path);
+	int i, wrong = 0;
+	long begun;
+
+	if (!m)
+		return 2;
+	m->ready = 1;
+	for (i = 0; i < SITE_CPUIDS; i++) {
+		while (m->next <= i)
+			;
+		begun = now_us();
+		while (now_us() - begun < 10)
+			;
+		while (now_us() - begun < 400)
+			wrong += cpuid_at(i) != largest_leaf();
+		m->done = i + 1;
+	}
+	return wrong != 0;
+}
+
 static sigjmp_buf back;
 
 static void on_fault(int signal)
@@ -127,7 +213,7 @@ int as_refuser(const char *unused)
 		return 1;
 	signal(SIGSEGV, on_fault);
 	if (!sigsetjmp(back, 1)) {
-		execute_cpuid();
+		largest_leaf();
 		return 2;
 	}
 	/* Also after a while, and in a child. */
@@ -229,7 +315,40 @@ static void not_in_place_of_what_was_asked_for(void)
 		runs_of("refuser");
 }
 
+/* The runs of a program from which on its cpuid instructions fault. */
+#define RUNS_BEFORE 3
+
+/* A process finds the instruction replaced that has just faulted in it. */
+static void replaced_while_it_faults(void)
+{
+	static const char *const acts[] = { "second", "looper" };
+	const char *path = copy("raced"), *meeting = "/tmp/meeting";
+	int i, status, fd = open(meeting, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	pid_t child[2];
+
+	/* Both wait for each other all the time. */
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		return;
+	CHECK(fd >= 0 && !ftruncate(fd, 4096));
+	close(fd);
+	for (i = 0; i < RUNS_BEFORE; i++)
+		CHECK(!once(path, "nothing", ""));
+	CHECK(!once(path, "opener", ""));
+	for (i = 0; i < 2; i++) {
+		child[i] = fork();
+		if (!child[i])
+			_exit(once(path, acts[i], meeting));
+	}
+	for (i = 0; i < 2; i++) {
+		CHECK(waitpid(child[i], &status, 0) == child[i]);
+		if (status)
+			printf("# the %s ended with %#x\n", acts[i], status);
+		CHECK(!status);
+	}
+}
+
 const struct test learning_tests[] = {
+	{ "replaced_while_it_faults", replaced_while_it_faults },
 	{ "learns_from_a_few_runs", a_few_runs },
 	{ "learns_not_for_many_switches", not_for_many_switches },
 	{ "learns_not_for_long", not_for_long },

@@ -81,12 +81,13 @@ static int run(const struct test *tests, int number, const char *filter)
 }
 
 static const struct test *const all[] = {
-	basic_tests, memory_tests, debug_tests, shared_tests, learning_tests, last_tests,
+	basic_tests, memory_tests, debug_tests, stub_tests, shared_tests, learning_tests,
+	last_tests,
 };
 /*
  * The tests from here on are about many processes. Those before are about one process's own sites.
  */
-#define TOGETHER 3
+#define TOGETHER 4
 
 static int run_one(const char *name)
 {

@@ -10,12 +10,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "check.h"
+#include "children.h"
 #include "copies.h"
 
 static int copy_file(const char *from, const char *to)
@@ -41,77 +41,12 @@ const char *copy(const char *name)
 	return path;
 }
 
-static int end_of(pid_t child)
-{
-	int status = 0;
-
-	CHECK(waitpid(child, &status, 0) == child);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* A process must not have ended by itself. */
-static void runs(pid_t child, const char *when)
-{
-	int status = 0, ended = waitpid(child, &status, WNOHANG);
-
-	if (ended)
-		printf("# %s: a process has ended, %#x\n", when, status);
-	CHECK(!ended);
-}
-
-/* Ends a process that has not ended by itself. */
-static void end(pid_t child)
-{
-	int code;
-
-	kill(child, SIGKILL);
-	code = end_of(child);
-	if (code != 128 + SIGKILL)
-		printf("# a process had ended with %d\n", code);
-	CHECK(code == 128 + SIGKILL);
-}
-
-static pid_t start(const char *path, const char *what, const char *argument)
-{
-	pid_t child = fork();
-
-	if (!child) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(path, path, "as", what, argument, NULL);
-		_exit(126);
-	}
-	return child;
-}
-
-int once(const char *path, const char *what, const char *argument)
-{
-	return end_of(start(path, what, argument));
-}
-
-/* Runs a copy that must end well. */
-static void does(const char *path, const char *what, const char *argument)
-{
-	int code = once(path, what, argument);
-
-	if (code)
-		printf("# %s %s: %d\n", path, what, code);
-	CHECK(!code);
-}
-
 static long traps_once(const char *path, const char *what)
 {
 	long before = counter("trapped");
 
 	does(path, what, "");
 	return counter("trapped") - before;
-}
-
-static void often(const char *path, const char *what)
-{
-	int i;
-
-	for (i = 0; i < OFTEN; i++)
-		does(path, what, "");
 }
 
 static void once_each(void)
@@ -146,21 +81,6 @@ static void looks_like_the_file(void)
 	does(path, "maps", path);
 }
 
-static pid_t looping(const char *path)
-{
-	int ready[2];
-	char number[16], byte;
-	pid_t child;
-
-	CHECK(!pipe(ready));
-	snprintf(number, sizeof(number), "%d", ready[1]);
-	child = start(path, "loop", number);
-	close(ready[1]);
-	CHECK(read(ready[0], &byte, 1) == 1);
-	close(ready[0]);
-	return child;
-}
-
 /*
  * A debugger that attaches sees the file's text. The process continues, wherever its threads were.
  */
@@ -188,6 +108,29 @@ static void debugger(void)
 	child = looping(path);
 	CHECK(differences(child, path) > 0);
 	end(child);
+}
+
+/* A debugger is killed while it attaches. The process continues, wherever its threads were. */
+static void killed_debugger(void)
+{
+	const char *path = copy("killed");
+	pid_t child, tracer;
+	int i;
+
+	often(path, "crowd");
+	for (i = 0; i < 40; i++) {
+		child = looping(path);
+		tracer = fork();
+		if (!tracer)
+			_exit(ptrace(PTRACE_ATTACH, child, 0, 0) != 0);
+		usleep((unsigned int)(i * 10));
+		kill(tracer, SIGKILL);
+		CHECK(waitpid(tracer, NULL, 0) == tracer);
+		kill(child, SIGCONT);
+		usleep(2000);
+		runs(child, "without its debugger");
+		end(child);
+	}
 }
 
 /*
@@ -330,6 +273,15 @@ static void not_proven(void)
 	does(path, "crowd", "");
 }
 
+static void signals_find_own_code(void)
+{
+	const char *path = copy("signalled");
+
+	often(path, "crowd");
+	does(path, "shared", path);
+	does(path, "signalled", "");
+}
+
 static void writable(void)
 {
 	const char *path = copy("writable");
@@ -451,6 +403,7 @@ const struct test shared_tests[] = {
 	{ "older_than_its_text", older_than_its_text },
 	{ "looks_like_the_file", looks_like_the_file },
 	{ "debugger", debugger },
+	{ "killed_debugger", killed_debugger },
 	{ "read_by_one_that_writes_code", read_by_one_that_writes_code },
 	{ "in_parts", in_parts },
 	{ "written", written },
@@ -459,6 +412,7 @@ const struct test shared_tests[] = {
 	{ "not_proven", not_proven },
 	{ "not_by_forged_registers", not_by_forged_registers },
 	{ "unmounted", unmounted },
+	{ "signals_find_own_code_together", signals_find_own_code },
 	{ "writable_text", writable },
 	{ "cpuid_is_the_same", cpuid_is_the_same },
 	{ "under_fire", under_fire },

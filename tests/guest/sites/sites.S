@@ -153,6 +153,23 @@ site_crowd:
 	.endr
 	.balign	4096
 
+	/*
+	 * cpuid instructions that become short jumps: nothing before them is long enough, and there
+	 * is padding after them. Takes leaf and subleaf, returns eax.
+	 */
+	.globl	site_cpuids
+site_cpuids:
+	.rept	32
+	.balign	16
+	push	%rbx
+	mov	%edi, %eax
+	mov	%esi, %ecx
+	cpuid
+	pop	%rbx
+	ret
+	.endr
+	.balign	4096
+
 	/* The code that proves where it begins is in the page before. */
 	.globl	site_first
 	.skip	16, 0x90

@@ -49,13 +49,27 @@ static bool offered __ro_after_init;
 
 static const u8 prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3 };
 
-/* Returns the length of the cpuid instruction there, with prefixes; 0 for any other instruction. */
+/* cpuid_length(): another task has replaced the instruction since it faulted. */
+#define REPLACED UINT_MAX
+
+/*
+ * Returns the length of the cpuid instruction there, with prefixes; 0 for any other instruction.
+ * One access reads an instruction that can be replaced: it sees all of a change or nothing. A short
+ * jump takes its place, which itself never faults.
+ */
 static unsigned int cpuid_length(unsigned long ip)
 {
 	const u8 __user *at = (const u8 __user *)ip;
 	unsigned int length;
 	u8 byte, next;
+	u16 both;
 
+	if (get_user(both, (const u16 __user *)at))
+		return 0;
+	if (both == 0xa20f)
+		return 2;
+	if ((both & 0xff) == 0xeb)
+		return REPLACED;
 	for (length = 2; length <= MAX_INSN_SIZE; length++, at++) {
 		if (get_user(byte, at))
 			return 0;
@@ -117,6 +131,9 @@ bool vmi_fixup_cpuid(struct pt_regs *regs)
 
 	if (!length)
 		return false;
+	/* What is there now is executed. */
+	if (length == REPLACED)
+		return true;
 	a = regs->ax;
 	c = regs->cx;
 	preempt_disable();
