@@ -449,6 +449,8 @@ TEST(patch_entry, "patch.claim.entry", 1, 0, PATCH_CLAIM, PATCH_RELEASE)
 		CHECK_OP(site.slot, >=, area.user);
 		CHECK_OP(site.slot, <, area.user + area.size);
 		slots[i] = site.slot;
+		/* Kernels move threads from a stub to its site. */
+		CHECK(!memcmp((u8 *)area.kernel + (slots[i] - area.user), site.code, i ? 10 : 5));
 		jump_to_slot(at, va, site.slot);
 	}
 	invalidate_page(USER_DATA);

@@ -82,6 +82,9 @@ s64 stub_write(const struct vmi_syscall_site *site, u32 at)
 	if (length > 0) {
 		CHECK_OP(length, <=, at == AT_SLOT ? VMI_PATCH_SLOT_MAX : VMI_PATCH_BODY_MAX);
 		CHECK_EQ(code[length], 0xcc);
+		/* Kernels move threads from a stub of a system call to its site. */
+		if (!site->flags)
+			CHECK(!memcmp(code, site->code, site->syscall_offset));
 		memcpy(stub_text(0) + at, code, length);
 	}
 	return length;

@@ -153,6 +153,9 @@ void vmi_cpuid_learnt(void);
 /* A new task does not show where it executes cpuid: its parent is past its start. */
 void vmi_cpuid_fork(struct task_struct *task);
 
+/* A signal is about to be delivered to a thread that may be in the stub of a replaced site. */
+void vmi_leave_stub(struct pt_regs *regs);
+
 /* arch_prctl(ARCH_SYSCALL_SITES) */
 long vmi_sites_prctl(unsigned long argument);
 

@@ -246,6 +246,22 @@ enum outcome private_claim(struct vm_area_struct *vma, const struct pt_regs *reg
 	return outcome;
 }
 
+unsigned long private_leave_stub(const struct mm_struct *mm, unsigned long ip)
+{
+	const struct vmi_sites *sites = mm->context.vmi.sites;
+	unsigned int i;
+
+	for (i = 0; sites && i < sites->sites; i++) {
+		const struct site *site = &sites->site[i];
+
+		if (ip - site->stub < VMI_PATCH_SLOT_MAX)
+			return site->start + min(ip - site->stub, site->back - 2 - site->start);
+		if (site->cave && ip == site->cave)
+			return site->start;
+	}
+	return ip;
+}
+
 void private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	struct vmi_sites *sites = mm->context.vmi.sites;

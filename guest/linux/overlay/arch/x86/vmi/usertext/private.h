@@ -17,4 +17,10 @@ enum outcome private_claim(struct vm_area_struct *vma, const struct pt_regs *reg
 /* Puts back all replaced sites in a range. The caller holds the mmap lock for writing. */
 void private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end);
 
+/*
+ * For an address in a stub: the instruction of the site where a thread in the same state would be.
+ * The same address for any other. The caller holds the mmap lock.
+ */
+unsigned long private_leave_stub(const struct mm_struct *mm, unsigned long ip);
+
 #endif

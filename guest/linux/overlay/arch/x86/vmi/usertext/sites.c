@@ -12,6 +12,7 @@
 #include <linux/ptrace.h>
 #include <linux/sched/mm.h>
 #include <linux/syscall_sites.h>
+#include <linux/uaccess.h>
 #include <linux/uprobes.h>
 #include <asm/mmu_context.h>
 #include <asm/vmi.h>
@@ -22,6 +23,7 @@
 #include "policy.h"
 #include "private.h"
 #include "stats.h"
+#include "stubs.h"
 #include "text.h"
 #include "text_map.h"
 #include "write.h"
@@ -73,9 +75,8 @@ static void site_hot(const struct pt_regs *regs, unsigned int traps)
 		if (joins && (text_is(vma) || text_join(vma))) {
 			outcome = JOINED;
 		} else {
-			if (text_is(vma))
-				text_revert(vma);
-			outcome = private_claim(vma, regs);
+			outcome = text_is(vma) && text_revert(vma) ? NO_MEMORY :
+								     private_claim(vma, regs);
 		}
 	}
 	mmap_write_unlock(mm);
@@ -103,6 +104,53 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 		site_hot(regs, traps);
 	else if (traps == 1)
 		text_warm(regs->ip - 2, regs, false);
+}
+
+/* Whether a jump begins there, as the one from padding to a stub. */
+static bool at_jump(unsigned long ip)
+{
+	u8 byte;
+
+	return !get_user(byte, (const u8 __user *)ip) && byte == 0xe9;
+}
+
+/*
+ * Moves a thread that is in a stub to where it would be in its own code: nothing else that the
+ * program could use has changed. Signals, debuggers and core dumps then find it there. C libraries
+ * decide by that address whether a system call can still be cancelled, and unwinders know no stubs.
+ *
+ * Not if the text has become the file again meanwhile (text_revert()): its stubs are not known any
+ * more. So a debugger that attaches in that moment finds the thread in the stub, once. And not for
+ * a program that steps itself: it would step from its jump to the stub for ever.
+ */
+void vmi_leave_stub(struct pt_regs *regs)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	bool shared, area;
+
+	/* A system call returns to its site. */
+	if (!mm || (long)regs->orig_ax >= 0 || regs->flags & X86_EFLAGS_TF ||
+	    (!READ_ONCE(mm->context.vmi.sites) && !test_bit(MM_CONTEXT_TEXTS, &mm->context.flags)))
+		return;
+	vma = lock_vma_under_rcu(mm, regs->ip);
+	if (vma) {
+		shared = text_is(vma);
+		area = stub_area_is(vma);
+		if (shared)
+			regs->ip = text_leave(vma, regs->ip);
+		vma_end_read(vma);
+		/* The sites of a process need the mmap lock. */
+		if (shared || (!area && !at_jump(regs->ip)))
+			return;
+	}
+	if (mmap_read_lock_killable(mm))
+		return;
+	vma = vma_lookup(mm, regs->ip);
+	if (vma)
+		regs->ip = text_is(vma) ? text_leave(vma, regs->ip) :
+					  private_leave_stub(mm, regs->ip);
+	mmap_read_unlock(mm);
 }
 
 void __syscall_sites_map(struct vm_area_struct *vma)

@@ -48,11 +48,16 @@ static const struct vm_special_mapping area_mapping = {
 	.mremap = area_mremap,
 };
 
+bool stub_area_is(const struct vm_area_struct *vma)
+{
+	return vma_is_special_mapping(vma, &area_mapping);
+}
+
 static bool area_there(struct mm_struct *mm, const struct area *area)
 {
 	struct vm_area_struct *vma = vma_lookup(mm, area->start);
 
-	return vma && vma_is_special_mapping(vma, &area_mapping) && vma->vm_start == area->start &&
+	return vma && stub_area_is(vma) && vma->vm_start == area->start &&
 	       vma->vm_end == area->start + AREA_SIZE;
 }
 

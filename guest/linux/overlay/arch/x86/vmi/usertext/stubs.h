@@ -15,4 +15,7 @@
 int stub_claim(struct mm_struct *mm, struct vmi_sites *sites, struct vm_area_struct *text,
 	       struct vmi_syscall_site *site);
 
+/* Whether a mapping holds stubs. */
+bool stub_area_is(const struct vm_area_struct *vma);
+
 #endif

@@ -202,7 +202,7 @@ static struct text *text_new(struct file *file, u32 offset)
 	spin_lock_init(&text->shadow_lock);
 	text->start = start;
 	text->end = end;
-	text->stubs = round_up(end, STUB_ALIGN);
+	text->next_stub = round_up(end, STUB_ALIGN);
 	text->mtime = inode_get_mtime(inode);
 	text->ctime = inode_get_ctime(inode);
 	text->size = i_size_read(inode);

@@ -13,6 +13,8 @@
 
 #define CHANGES_MAX 512
 #define STUB_ALIGN 8
+/* A stub of a system call has more than 16 bytes. */
+#define STUBS_MAX (PAGE_SIZE / (2 * STUB_ALIGN))
 
 /* Bytes that differ from the file's. */
 struct change {
@@ -21,6 +23,14 @@ struct change {
 	u8 old[JUMP_SIZE], new[JUMP_SIZE];
 	/* A jump in padding: a thread that has executed the first jump may be at it. */
 	bool cave;
+};
+
+/* The stub of a system call. Offsets are the file's. */
+struct text_stub {
+	u32 at, start;		/* the stub; the first byte that it replaces */
+	u32 cave;		/* of the jump to it in padding, or 0 */
+	u8 length;		/* of the stub */
+	u8 prefix;		/* bytes from start to the syscall instruction */
 };
 
 struct text {
@@ -43,14 +53,16 @@ struct text {
 	/* The executable segment, as offsets in the file. */
 	u32 start, end;
 	/* The next free stub after the segment's end; the body that all cpuid stubs share, or 0. */
-	u32 stubs, body;
+	u32 next_stub, body;
 	/* The last page of the segment, valid after its end: the stubs. */
 	u8 tail[PAGE_SIZE];
-	unsigned int changes, sites;
+	unsigned int changes, sites, stubs;
 	/* Not sorted: a text has few. */
 	struct change change[CHANGES_MAX];
 	/* Offsets of the sites' instructions, including those that cannot be replaced. */
 	u32 site[CHANGES_MAX];
+	/* Without the lock, those below stubs may be read. They do not change. */
+	struct text_stub stub[STUBS_MAX];
 };
 
 /* Whether texts work at all, and the administrator allows them. */

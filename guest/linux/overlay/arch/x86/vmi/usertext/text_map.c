@@ -20,13 +20,13 @@
 #include "text.h"
 #include "text_map.h"
 #include "text_pages.h"
+#include "text_sites.h"
 #include "write.h"
 
 /* The part that is split off may be unmapped or changed, and the stubs lie in another part. */
 static int text_may_split(struct vm_area_struct *vma, unsigned long addr)
 {
-	text_revert(vma);
-	return 0;
+	return text_revert(vma);
 }
 
 static const struct vm_operations_struct text_vm_ops = {
@@ -155,52 +155,69 @@ bool text_join(struct vm_area_struct *vma)
 	return text_is(vma);
 }
 
-static void bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes,
-		       unsigned int length)
+static int bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes, unsigned int length)
 {
 	struct piece piece = { .bytes = bytes, .length = length };
 	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	int error;
 
 	if (offset < start || offset - start >= vma->vm_end - vma->vm_start)
-		return;
+		return 0;
 	piece.address = vma->vm_start + (offset - start);
-	while (text_write(vma, &piece, 1) == -EAGAIN)
+	while ((error = text_write(vma, &piece, 1)) == -EAGAIN)
 		cond_resched();
+	/* The file has become shorter: a thread that executes there gets SIGBUS. */
+	return error == -EFAULT ? 0 : error;
 }
 
 /*
  * A thread may be executing a stub, or be at the jump in a cave. So both stay, in the process's own
  * copy. No other code leads there any more.
  */
-static void stubs_keep(struct vm_area_struct *vma, struct text *text)
+static int stubs_keep(struct vm_area_struct *vma, struct text *text)
 {
 	unsigned int i;
+	int error;
 
 	mutex_lock(&text->lock);
-	for (i = 0; i < text->changes; i++)
+	error = bytes_keep(vma, text->end, text->tail + offset_in_page(text->end),
+			   PAGE_SIZE - offset_in_page(text->end));
+	for (i = 0; i < text->changes && !error; i++)
 		if (text->change[i].cave)
-			bytes_keep(vma, text->change[i].offset, text->change[i].new, JUMP_SIZE);
-	bytes_keep(vma, text->end, text->tail + offset_in_page(text->end),
-		   PAGE_SIZE - offset_in_page(text->end));
+			error = bytes_keep(vma, text->change[i].offset, text->change[i].new,
+					   JUMP_SIZE);
 	mutex_unlock(&text->lock);
+	return error;
 }
 
-void text_revert(struct vm_area_struct *vma)
+/* Gives the mapping another file. Pages that the process has for itself stay. */
+static void file_change(struct vm_area_struct *vma, struct file *file,
+			const struct vm_operations_struct *ops)
 {
 	struct zap_details details = { .even_cows = false };
-	struct file *shadow = vma->vm_file, *file = shadow->private_data;
 
-	vma_start_write(vma);
 	zap_page_range_single(vma, vma->vm_start, vma->vm_end - vma->vm_start, &details);
 	file_unlink(vma);
-	vma->vm_file = get_file(file);
-	vma->vm_ops = NULL;
-	if (call_mmap(file, vma) || !vma->vm_ops)
+	vma->vm_file = file;
+	vma->vm_ops = ops;
+	if (!ops && (call_mmap(file, vma) || !vma->vm_ops))
 		vma->vm_ops = &no_vm_ops;
 	file_link(vma);
+}
+
+int text_revert(struct vm_area_struct *vma)
+{
+	struct file *shadow = vma->vm_file, *file = get_file(shadow->private_data);
+	int error;
+
+	vma_start_write(vma);
+	file_change(vma, file, NULL);
 	/* No thread executes there before the caller drops the mmap lock. */
-	stubs_keep(vma, shadow->f_mapping->host->i_private);
-	fput(shadow);
+	error = stubs_keep(vma, shadow->f_mapping->host->i_private);
+	if (error)
+		file_change(vma, shadow, &text_vm_ops);
+	fput(error ? file : shadow);
+	return error;
 }
 
 void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end)
@@ -213,9 +230,19 @@ void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long 
 	for_each_vma_range(iterator, vma, end) {
 		if (!text_is(vma))
 			continue;
-		text_revert(vma);
-		sites_note(PUT_BACK);
+		if (!text_revert(vma))
+			sites_note(PUT_BACK);
 	}
+}
+
+unsigned long text_leave(const struct vm_area_struct *vma, unsigned long ip)
+{
+	u32 at;
+
+	if (!text_is(vma))
+		return ip;
+	at = ip - vma->vm_start + (vma->vm_pgoff << PAGE_SHIFT);
+	return ip + (s32)(text_leave_stub(vma->vm_file->f_mapping->host->i_private, at) - at);
 }
 
 enum outcome text_claim_at(unsigned long ip, const struct pt_regs *regs, bool cpuid)

@@ -27,9 +27,19 @@ void text_map(struct vm_area_struct *vma);
  */
 bool text_join(struct vm_area_struct *vma);
 
-/* Makes mappings show the file itself again. The caller holds the mmap lock for writing. */
-void text_revert(struct vm_area_struct *vma);
+/*
+ * Makes mappings show the file itself again. The caller holds the mmap lock for writing. A mapping
+ * stays as it is if there is no memory for what must stay of it, or if the caller is being killed;
+ * text_revert() then returns an error.
+ */
+int text_revert(struct vm_area_struct *vma);
 void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end);
+
+/*
+ * private_leave_stub() for stubs of a text. The caller prevents changes of the mapping that holds
+ * the address.
+ */
+unsigned long text_leave(const struct vm_area_struct *vma, unsigned long ip);
 
 /* Replaces the site at an address of the current process in the text of the file (text_claim()). */
 enum outcome text_claim_at(unsigned long ip, const struct pt_regs *regs, bool cpuid);

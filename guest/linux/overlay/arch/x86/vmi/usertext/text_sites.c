@@ -88,7 +88,7 @@ static void change_show(struct text *text, const struct change *change)
 /* Has the layer write the next stub. Returns its offset in the file, or 0 if there is no room. */
 static u32 stub_write(struct text *text, struct vmi_syscall_site *site)
 {
-	u32 stub = text->stubs, length;
+	u32 stub = text->next_stub, length;
 	u8 *at = text->tail + offset_in_page(stub);
 	int result;
 
@@ -101,8 +101,37 @@ static u32 stub_write(struct text *text, struct vmi_syscall_site *site)
 		return 0;
 	length = result;
 	text_page_update(text, stub >> PAGE_SHIFT, offset_in_page(stub), at, length);
-	text->stubs = round_up(stub + length, STUB_ALIGN);
+	text->next_stub = round_up(stub + length, STUB_ALIGN);
 	return stub;
+}
+
+/* The length of the stub that was written last follows from where the next one may begin. */
+static void stub_note(struct text *text, u32 at, u32 base, const struct shape *shape)
+{
+	struct text_stub *stub = &text->stub[text->stubs];
+
+	stub->at = at;
+	stub->length = text->next_stub - at;
+	stub->start = base + shape->start;
+	stub->prefix = shape->syscall - shape->start;
+	stub->cave = shape->cave ? base + shape->cave : 0;
+	/* Pairs with the acquire in text_leave_stub(). */
+	smp_store_release(&text->stubs, text->stubs + 1);
+}
+
+u32 text_leave_stub(const struct text *text, u32 at)
+{
+	unsigned int count = smp_load_acquire(&text->stubs), i;
+
+	for (i = 0; i < count; i++) {
+		const struct text_stub *stub = &text->stub[i];
+
+		if (at - stub->at < stub->length)
+			return stub->start + min_t(u32, at - stub->at, stub->prefix);
+		if (stub->cave && at == stub->cave)
+			return stub->start;
+	}
+	return at;
 }
 
 /*
@@ -155,12 +184,14 @@ static enum outcome site_claim(struct text *text, const u8 *page, unsigned int b
 	if (shape.relative) {
 		s32 distance = get_unaligned((s32 *)(site.code + shape.relative));
 
-		distance += (s32)(site.addr - BIAS - text->stubs);
+		distance += (s32)(site.addr - BIAS - text->next_stub);
 		put_unaligned(distance, (s32 *)(site.code + shape.relative));
 	}
 	stub = stub_write(text, &site);
 	if (!stub)
 		return NO_STUB;
+	if (!cpuid)
+		stub_note(text, stub, base, &shape);
 	if (shape.cave) {
 		u8 hop[2] = { 0xeb, shape.cave - (shape.start + 2) };
 
@@ -205,7 +236,8 @@ enum outcome text_add(struct text *text, struct file *file, u32 offset, const st
 	for (i = 0; i < text->sites; i++)
 		if (text->site[i] == offset)
 			return IN_PLACE;
-	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2)
+	if (text->sites == CHANGES_MAX || text->changes > CHANGES_MAX - 2 ||
+	    text->stubs == STUBS_MAX)
 		return NO_STUB;
 	pages = (u8 *)__get_free_pages(GFP_KERNEL, 1);
 	if (!pages)

@@ -24,4 +24,10 @@ bool text_tail_free(struct file *file, u32 end);
 enum outcome text_add(struct text *text, struct file *file, u32 offset, const struct pt_regs *regs,
 		      bool cpuid);
 
+/*
+ * For the offset of an instruction in a system call's stub: the offset of the instruction of the
+ * site where a thread in the same state would be. The same offset for any other. Needs no lock.
+ */
+u32 text_leave_stub(const struct text *text, u32 at);
+
 #endif
