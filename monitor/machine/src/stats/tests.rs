@@ -29,6 +29,23 @@ fn stats() -> Stats {
     }
 }
 
+/// The manual has each counter, with its name in JSON.
+#[test]
+fn the_manual_has_each_counter() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let manual = std::fs::read_to_string(format!("{root}/docs/debugging.md")).unwrap();
+    let json = serde_json::to_value(VcpuFigures::default()).unwrap();
+    let mut names: Vec<String> = json.as_object().unwrap().keys().cloned().collect();
+    names.extend(ROWS.iter().map(|row| row.0.to_string()));
+    let json = serde_json::to_value(Figures::default()).unwrap();
+    names.extend(json.as_object().unwrap().keys().cloned());
+    names.extend(DEVICE_ROWS.iter().map(|row| row.0.to_string()));
+    for name in names {
+        let cell = format!("| `{name}` |");
+        assert!(manual.contains(&cell), "{name} is not in docs/debugging.md");
+    }
+}
+
 #[test]
 fn prometheus_can_read_it() {
     let text = prometheus::text(stats()).unwrap();
