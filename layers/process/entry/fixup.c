@@ -121,7 +121,7 @@ static bool complete_injected(struct vcpu *v, struct host_registers *regs)
 		regs->rflags = (regs->rflags & ~FLAG_ZF) | way->zero;
 	}
 	regs->rip = regs->rcx;
-	inject_syscall(v, regs);
+	inject_stub_call(v, regs);
 	return true;
 }
 

@@ -169,8 +169,8 @@ void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u3
 	}
 }
 
-/* Does what the syscall instruction does. It switches no stack: the kernel's entry does that. */
-void inject_syscall(struct vcpu *v, struct host_registers *regs)
+/* It switches no stack: the kernel's entry does that. */
+static void enter_at(struct vcpu *v, struct host_registers *regs, u64 entry)
 {
 	event(v, PHV_EVENT_SYSCALL, regs->rax, regs->rip);
 	if (from_user(v, regs->rip))
@@ -180,11 +180,23 @@ void inject_syscall(struct vcpu *v, struct host_registers *regs)
 	v->user_rsp = regs->rsp;
 	regs->rcx = regs->rip;
 	regs->r11 = regs->rflags | FLAG_IF;
-	regs->rip = v->lstar;
+	regs->rip = entry;
 	if (v->sfmask & FLAG_IF)
 		FAST(v, F_IRQ) = 0;
 	regs->rflags &= ~(v->sfmask | FLAG_RF | FLAG_AC);
 	regs->cs = HOST_USER_CS;
+}
+
+void inject_syscall(struct vcpu *v, struct host_registers *regs)
+{
+	enter_at(v, regs, v->lstar);
 	v->s.syscalls_trapped++;
+}
+
+void inject_stub_call(struct vcpu *v, struct host_registers *regs)
+{
+	bool other = v->stub_entry && !FAULT(STUB_ENTERS_LSTAR);
+
+	enter_at(v, regs, other ? v->stub_entry : v->lstar);
 }
 

@@ -150,8 +150,8 @@ bool vmi_fixup_cpuid(struct pt_regs *regs);
  */
 void vmi_cpuid_learnt(void);
 
-/* A new task does not show where it executes cpuid: its parent is past its start. */
-void vmi_cpuid_fork(struct task_struct *task);
+/* A new task returns from its parent's system call, and may be a copy of one that learns. */
+void vmi_sites_fork(struct task_struct *task);
 
 /* A signal is about to be delivered to a thread that may be in the stub of a replaced site. */
 void vmi_leave_stub(struct pt_regs *regs);
@@ -170,7 +170,7 @@ static inline void vmi_cpuid_learnt(void)
 {
 }
 
-static inline void vmi_cpuid_fork(struct task_struct *task)
+static inline void vmi_sites_fork(struct task_struct *task)
 {
 }
 

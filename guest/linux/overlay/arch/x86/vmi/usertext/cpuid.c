@@ -196,7 +196,7 @@ void vmi_cpuid_learnt(void)
 		learning_end();
 }
 
-void vmi_cpuid_fork(struct task_struct *task)
+void cpuid_fork(struct task_struct *task)
 {
 	if (test_and_clear_tsk_thread_flag(task, TIF_CPUID_LEARNING))
 		clear_tsk_thread_flag(task, TIF_NOCPUID);

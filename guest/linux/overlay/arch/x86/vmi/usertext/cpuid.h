@@ -8,4 +8,7 @@
 /* exec maps a file. In a few of its runs the process shows where it executes cpuid. */
 void cpuid_count_exec(const struct vm_area_struct *vma);
 
+/* A new task does not show where it executes cpuid: its parent is past its start. */
+void cpuid_fork(struct task_struct *task);
+
 #endif

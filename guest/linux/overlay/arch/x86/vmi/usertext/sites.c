@@ -106,6 +106,13 @@ void vmi_syscall_trapped(const struct pt_regs *regs)
 		text_warm(regs->ip - 2, regs, false);
 }
 
+/* The call that the parent has made is counted once. */
+void vmi_sites_fork(struct task_struct *task)
+{
+	clear_tsk_thread_flag(task, TIF_SYSCALL_TRAPPED);
+	cpuid_fork(task);
+}
+
 /* Whether a jump begins there, as the one from padding to a stub. */
 static bool at_jump(unsigned long ip)
 {
@@ -155,6 +162,9 @@ void vmi_leave_stub(struct pt_regs *regs)
 
 void __syscall_sites_map(struct vm_area_struct *vma)
 {
+	/* The rest of an execve that trapped is about the new program. */
+	if (current->in_execve)
+		clear_thread_flag(TIF_SYSCALL_TRAPPED);
 	if (!text_enabled())
 		return;
 	/* Learning is useless where no cpuid instruction could be replaced. */

@@ -172,51 +172,85 @@ static int bytes_keep(struct vm_area_struct *vma, u32 offset, const u8 *bytes, u
 
 /*
  * A thread may be executing a stub, or be at the jump in a cave. So both stay, in the process's own
- * copy. No other code leads there any more.
+ * copies of those pages. They are made while the mapping still shows the text: at any moment at
+ * which a thread finds such a page, the stubs are in it.
  */
-static int stubs_keep(struct vm_area_struct *vma, struct text *text)
+static int stubs_keep(struct vm_area_struct *vma, const struct text *text)
 {
 	unsigned int i;
 	int error;
 
-	mutex_lock(&text->lock);
 	error = bytes_keep(vma, text->end, text->tail + offset_in_page(text->end),
 			   PAGE_SIZE - offset_in_page(text->end));
 	for (i = 0; i < text->changes && !error; i++)
 		if (text->change[i].cave)
 			error = bytes_keep(vma, text->change[i].offset, text->change[i].new,
 					   JUMP_SIZE);
-	mutex_unlock(&text->lock);
 	return error;
 }
 
-/* Gives the mapping another file. Pages that the process has for itself stay. */
-static void file_change(struct vm_area_struct *vma, struct file *file,
-			const struct vm_operations_struct *ops)
+/* Whether stubs_keep() has copied the page that holds this offset. */
+static bool is_kept(const struct text *text, u32 offset)
 {
-	struct zap_details details = { .even_cows = false };
+	unsigned int i;
 
-	zap_page_range_single(vma, vma->vm_start, vma->vm_end - vma->vm_start, &details);
+	if (offset >> PAGE_SHIFT == text->end >> PAGE_SHIFT)
+		return true;
+	for (i = 0; i < text->changes; i++)
+		if (text->change[i].cave &&
+		    text->change[i].offset >> PAGE_SHIFT == offset >> PAGE_SHIFT)
+			return true;
+	return false;
+}
+
+/*
+ * Puts the sites in the copied pages back: nothing leads to their stubs any more. They stay if the
+ * caller is being killed.
+ */
+static void sites_put_back(struct vm_area_struct *vma, const struct text *text)
+{
+	unsigned int i;
+
+	for (i = 0; i < text->changes; i++) {
+		const struct change *change = &text->change[i];
+
+		if (!change->cave && is_kept(text, change->offset))
+			bytes_keep(vma, change->offset, change->old, change->length);
+	}
+}
+
+/* Pages that the process has for itself stay. */
+static void file_change(struct vm_area_struct *vma, struct file *file)
+{
 	file_unlink(vma);
 	vma->vm_file = file;
-	vma->vm_ops = ops;
-	if (!ops && (call_mmap(file, vma) || !vma->vm_ops))
+	vma->vm_ops = NULL;
+	if (call_mmap(file, vma) || !vma->vm_ops)
 		vma->vm_ops = &no_vm_ops;
 	file_link(vma);
 }
 
 int text_revert(struct vm_area_struct *vma)
 {
-	struct file *shadow = vma->vm_file, *file = get_file(shadow->private_data);
+	unsigned long size = vma->vm_end - vma->vm_start;
+	struct zap_details shared = { .even_cows = false };
+	struct file *shadow = vma->vm_file;
+	struct text *text = shadow->f_mapping->host->i_private;
 	int error;
 
 	vma_start_write(vma);
-	file_change(vma, file, NULL);
-	/* No thread executes there before the caller drops the mmap lock. */
-	error = stubs_keep(vma, shadow->f_mapping->host->i_private);
-	if (error)
-		file_change(vma, shadow, &text_vm_ops);
-	fput(error ? file : shadow);
+	/* New stubs would be missing in the copies. */
+	mutex_lock(&text->lock);
+	error = stubs_keep(vma, text);
+	/* No thread gets a page of the text after this, before the caller drops the mmap lock. */
+	zap_page_range_single(vma, vma->vm_start, size, error ? NULL : &shared);
+	if (!error) {
+		file_change(vma, get_file(shadow->private_data));
+		sites_put_back(vma, text);
+	}
+	mutex_unlock(&text->lock);
+	if (!error)
+		fput(shadow);
 	return error;
 }
 
