@@ -164,8 +164,9 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
 }
 
 /// Resets all signals to their default in the new process, whatever the agent's parent ignored, and
-/// blocks none: the agent's threads block SIGCHLD.
-pub fn default_signals(command: &mut Command) {
+/// blocks none: the agent's threads block SIGCHLD. The kernel may choose the process when memory is
+/// short, whatever holds for the agent.
+pub fn fresh(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec, where only async-signal-safe functions may be
     // called. These are some; signal() fails for signals that cannot be changed.
     unsafe {
@@ -176,6 +177,12 @@ pub fn default_signals(command: &mut Command) {
             let mut none = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+            // Without /proc, the agent is process 1 and has not changed its own.
+            if score >= 0 {
+                libc::write(score, c"0".as_ptr().cast(), 1);
+                libc::close(score);
+            }
             Ok(())
         });
     }
@@ -183,7 +190,7 @@ pub fn default_signals(command: &mut Command) {
 
 /// Changes user and groups of the new process, and makes the terminal its controlling terminal.
 fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
-    default_signals(command);
+    fresh(command);
     let same =
         user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
     if same && terminal.is_none() {

@@ -5,6 +5,10 @@
 //! `systemd` its absence is an error. The agent copies itself and a unit to /run, which is in
 //! memory, and executes systemd. The unit starts the agent again, before `local-fs.target`. It is
 //! ready when the monitor's configuration has been applied.
+//!
+//! Commands are processes of that unit. If the kernel kills one of them for lack of memory, systemd
+//! would stop the whole unit, and the machine would end. So the unit says that it continues. The
+//! agent itself is never chosen; its commands are, as any other process ([`command::fresh`]).
 
 use crate::command;
 use crate::mounts::make_directory;
@@ -38,6 +42,8 @@ Conflicts=shutdown.target
 Type=notify
 ExecStart=/run/paravane/agent
 TasksMax=infinity
+OOMPolicy=continue
+OOMScoreAdjust=-1000
 ";
 
 /// The request for the root's own init as process 1.
@@ -116,7 +122,7 @@ pub fn wait_until_up() {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        command::default_signals(&mut command);
+        command::fresh(&mut command);
         command.spawn()
     });
     if let Ok((_, ended)) = started {

@@ -187,6 +187,42 @@ fn many_files_of_a_folder() {
     }
 }
 
+/// Files that the guest knows of one folder leave descriptors to the other.
+#[test]
+fn many_files_of_two_folders() {
+    let many = tempfile::tempdir().unwrap();
+    for n in 0..1500 {
+        let path = many.path().join(format!("{}/{n}", n / 50));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "x").unwrap();
+    }
+    let few = tempfile::tempdir().unwrap();
+    for n in 0..60 {
+        std::fs::write(few.path().join(n.to_string()), n.to_string()).unwrap();
+    }
+    // What is known of one folder grows until it has all descriptors.
+    let script = "k=0
+        for file in /many/[0-4]/*; do
+            cat $file >/dev/null || echo many $k
+            n=$((k % 60)); [ \"$(cat /few/$n)\" = $n ] || echo few $k
+            k=$((k + 1))
+        done
+        echo $k";
+    let volumes = [
+        format!("{}:/many:ro", many.path().display()),
+        format!("{}:/few", few.path().display()),
+    ];
+    let machine = vm::command(["--volume", &volumes[0], "--volume", &volumes[1]]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 400 && exec \"$@\"", "sh"]);
+    command.arg(machine.get_program()).args(machine.get_args());
+    let run = program::finish(command.args(["--", "sh", "-c", script]));
+    assert_eq!(
+        (run.code, run.stdout.as_str(), run.stderr.as_str()),
+        (0, "250\n", "")
+    );
+}
+
 /// A machine whose guest keeps as many files of a folder open as it can still does what its user
 /// wants.
 #[test]

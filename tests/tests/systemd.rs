@@ -41,7 +41,19 @@ fn debian_starts_every_unit_and_shuts_down_in_order() {
     ]);
     assert_eq!(journal, "", "errors in the journal");
     let list = system.ok(&["ps"]);
-    assert!(list.contains("debian  running     -\n"), "{list}");
+    assert!(list.contains("debian  running"), "{list}");
+
+    // A command that takes all memory ends, and nothing else.
+    let other = ["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"];
+    let other = system.inside(&other);
+    let run = system.run(&["exec", "debian", "--", "tail", "/dev/zero"]);
+    assert_eq!(run.code, 137, "{run:?}");
+    let _ = system.inside(&["kill", other.trim()]);
+    assert_eq!(
+        system.inside(&["systemctl", "is-active", "paravane-agent"]),
+        "active\n"
+    );
+    assert_eq!(system.inside(&["cat", "/proc/self/oom_score_adj"]), "0\n");
 
     assert!(
         system.ok(&["logs", "debian"]).contains("Debian"),

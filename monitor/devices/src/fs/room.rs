@@ -7,7 +7,7 @@
 //! descriptors below a number.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 /// The room that a folder has: descriptors below a number.
 #[derive(Debug)]
@@ -23,17 +23,33 @@ impl Room {
 
     /// Checks for room. The caller then does one operation, which keeps at most `count` new
     /// descriptors. The host always gives the lowest free number. So if the last `count` numbers
-    /// below the end are free, the new descriptors are below the end. The check takes one host call
-    /// for each of these numbers.
+    /// below the end are free, the new descriptors are below the end. This takes one host call for
+    /// each of these numbers.
+    ///
+    /// One of the last numbers may have been in use for long, while lower ones have become free
+    /// since. So if they are not free, the check takes `count` descriptors for a moment, and looks
+    /// where they are.
     ///
     /// # Errors
     /// EMFILE. The guest's kernel then forgets files that it does not use.
     pub fn check(&self, count: RawFd) -> io::Result<()> {
         let mut last = self.end.saturating_sub(count)..self.end;
-        if self.end < count || last.any(is_open) {
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        if (self.end >= count && !last.any(is_open)) || self.gets(count) {
+            return Ok(());
         }
-        Ok(())
+        Err(io::Error::from_raw_os_error(libc::EMFILE))
+    }
+
+    /// Whether the next `count` descriptors are below the end.
+    fn gets(&self, count: RawFd) -> bool {
+        let mut taken = Vec::new();
+        for _ in 0..count {
+            match rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0) {
+                Ok(descriptor) if descriptor.as_raw_fd() < self.end => taken.push(descriptor),
+                _ => return false,
+            }
+        }
+        true
     }
 }
 
@@ -53,20 +69,34 @@ mod tests {
         // So far up that no other test takes it or its neighbours.
         let high = rustix::io::fcntl_dupfd_cloexec(&file, 900).unwrap();
         let number = high.as_raw_fd();
-        for (end, count, room) in [
-            (number, 2, true),
-            (number + 1, 1, false),
-            (number + 2, 1, true),
-            (number + 2, 2, false),
-            (number + 3, 2, true),
-            (RawFd::MAX, 2, true),
-            (3, 1, false),
-            (1, 2, false),
-            (0, 1, false),
-            (-8, 1, false),
+        for (end, count) in [
+            (number, 2),
+            (number + 2, 1),
+            (number + 3, 2),
+            (RawFd::MAX, 2),
         ] {
-            let checked = Room::new(end).check(count);
-            assert_eq!(checked.is_ok(), room, "{end} {count}");
+            assert!(Room::new(end).check(count).is_ok(), "{end} {count}");
+        }
+    }
+
+    /// The number before the end is in use, and those below are free.
+    #[test]
+    fn there_is_room_if_lower_descriptors_are_free() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let high = rustix::io::fcntl_dupfd_cloexec(&file, 800).unwrap();
+        for count in [1, 2, 5] {
+            assert!(
+                Room::new(high.as_raw_fd() + 1).check(count).is_ok(),
+                "{count}"
+            );
+        }
+    }
+
+    /// Standard input, output and error are in use.
+    #[test]
+    fn there_is_no_room_below_what_is_in_use() {
+        for (end, count) in [(3, 1), (1, 2), (0, 1), (-8, 1)] {
+            assert!(Room::new(end).check(count).is_err(), "{end} {count}");
         }
     }
 }

@@ -52,6 +52,7 @@ impl Drive<'_> {
                         self.waiting.push_back(client);
                     }
                 }
+                State::Ending { why, .. } => client.answer(Err(format!("it is ending: {why}"))),
                 _ => client.answer(Err("it is ending".to_string())),
             },
             Request::Stat => match &self.machine {
