@@ -117,7 +117,10 @@ fn machine(options: &[&str], time: Duration) {
 fn lines_of_progress(run: &Run) -> u64 {
     for line in run.stderr.lines() {
         let step = line.strip_prefix("paravane: ").unwrap_or_default();
-        let known = ["waiting for another build of Linux, ", "reading "];
+        let known = [
+            "waiting for another build of Linux before this program's, ",
+            "reading ",
+        ];
         assert!(
             known.iter().any(|k| step.starts_with(k)) && step.ends_with(" so far"),
             "{run:?}"

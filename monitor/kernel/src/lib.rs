@@ -144,7 +144,7 @@ pub fn source() -> anyhow::Result<Source> {
 /// Debian's newest source may be newer than the port, or a kept one older. If the port does not
 /// apply to it, this says so and tries the other versions that apt knows.
 pub fn build(request: &Request) -> anyhow::Result<Built> {
-    let progress = Progress::new("waiting for another build of Linux");
+    let progress = Progress::new("waiting for another build of Linux before this program's");
     let cache = Cache::open()?;
     let _lock = cache.lock()?;
     let compiler = tools::compiler()?;
