@@ -179,8 +179,9 @@ fn arguments(config: &Config) -> Vec<String> {
             words.extend([option.to_string(), "none".to_string()]);
         }
         for port in ports {
+            // Without an address, passt listens on all addresses of IPv4 and of IPv6.
             let address = match port.host.ip() {
-                any if any.is_unspecified() => String::new(),
+                IpAddr::V6(any) if any.is_unspecified() => String::new(),
                 IpAddr::V4(address) => format!("{address}/"),
                 IpAddr::V6(address) => format!("{address}/"),
             };
@@ -373,7 +374,7 @@ mod tests {
         })
         .join(" ");
         assert!(words.contains("--tcp-ports 127.0.0.1/8080:80"), "{words}");
-        assert!(words.contains("--udp-ports 53:5353"), "{words}");
+        assert!(words.contains("--udp-ports 0.0.0.0/53:5353"), "{words}");
         assert!(words.contains("--map-host-loopback none"), "{words}");
         assert!(words.contains("--address 10.0.2.15"), "{words}");
     }

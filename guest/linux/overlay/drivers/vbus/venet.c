@@ -33,6 +33,28 @@ void venet_break(struct venet *venet, int error)
 	schedule_work(&venet->restart);
 }
 
+/*
+ * Frees what the device has sent. Returns whether to poll again: if a sender has the lock and
+ * awaits the notification that led here, it may have looked before the device gave back its
+ * buffers, and no other notification comes.
+ */
+static bool poll_sent(struct venet_pair *pair, struct netdev_queue *queue, int budget)
+{
+	bool again;
+
+	if (venet_room(pair->tx) == VENET_COUNT)
+		return false;
+	if (!__netif_tx_trylock(queue))
+		return READ_ONCE(pair->awaited);
+	if (pair->awaited)
+		vbus_side_look(pair->tx->here);
+	venet_reclaim(pair, budget);
+	/* Still much. The next notification has to come. */
+	again = pair->awaited && vbus_side_rest(pair->tx->here);
+	__netif_tx_unlock(queue);
+	return again;
+}
+
 static int poll(struct napi_struct *napi, int budget)
 {
 	struct venet_pair *pair = container_of(napi, struct venet_pair, napi);
@@ -41,17 +63,8 @@ static int poll(struct napi_struct *napi, int budget)
 
 	vbus_side_look(pair->rx->here);
 	done = venet_receive(pair, budget);
-	if (venet_room(pair->tx) < VENET_COUNT && __netif_tx_trylock(queue)) {
-		bool awaited = pair->awaited;
-
-		if (awaited)
-			vbus_side_look(pair->tx->here);
-		venet_reclaim(pair, budget);
-		/* Still much. The next notification has to come. */
-		if (pair->awaited && vbus_side_rest(pair->tx->here))
-			done = budget;
-		__netif_tx_unlock(queue);
-	}
+	if (poll_sent(pair, queue, budget))
+		done = budget;
 	if (done < budget && napi_complete_done(napi, done)) {
 		if (unlikely(vbus_side_rest(pair->rx->here)) && napi_schedule_prep(napi)) {
 			vbus_side_disable(pair->rx->here);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* datagrams ADDRESS PORT COUNT: sends so many of 1400 bytes. Ends with 1 if one minute is short. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void late(int signal)
+{
+	(void)signal;
+	_exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	char bytes[1400] = { 0 };
+	long left;
+
+	if (argc != 4 || fd < 0 || !inet_aton(argv[1], &to.sin_addr))
+		return 2;
+	to.sin_port = htons((unsigned short)atoi(argv[2]));
+	signal(SIGALRM, late);
+	alarm(60);
+	for (left = atol(argv[3]); left > 0; left--)
+		/* Nobody listens there. */
+		if (sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)) < 0 &&
+		    errno != ECONNREFUSED && errno != ENOBUFS)
+			return 3;
+	return 0;
+}
