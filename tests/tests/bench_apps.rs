@@ -349,7 +349,9 @@ fn a_signal_leaves_the_rows_that_were_measured() {
 #[ignore = "minutes, with roots to be made: make test-release"]
 fn every_application_of_debian_is_measured() {
     let words = ["bench", "apps", "--quick", "--rounds", "1", "--json"];
-    let run = program::run(words);
+    // It builds a kernel, among others.
+    let limit = Duration::from_secs(3600);
+    let run = program::finish_within(program::command().args(words), limit).unwrap();
     assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
     let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     let rows = result["rows"].as_array().unwrap();

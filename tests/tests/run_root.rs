@@ -7,6 +7,7 @@ use paravane_tests::{program, vm};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 /// Path and content.
 const FILES: [(&str, &str); 8] = [
@@ -155,4 +156,36 @@ fn modprobe_of_a_driver_that_is_built_in_succeeds() {
     let second = run();
     assert!(second.stdout.starts_with("overlay 1\n"), "{second:?}");
     assert!(second.stdout.contains("\nmodules.dep\n/lib"), "{second:?}");
+}
+
+/// The overlay of a root uses what it knows of the folder. The guest forgets that, too, if the
+/// monitor has no descriptor left.
+#[test]
+fn a_root_may_have_more_files_than_the_monitor_may_open() {
+    let folder = tempfile::tempdir().unwrap();
+    root(folder.path());
+    for name in ["find", "xargs", "wc"] {
+        symlink("busybox", folder.path().join("bin").join(name)).unwrap();
+    }
+    for number in 0..1500 {
+        let path = folder.path().join(format!("many/{}", number % 7));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join(number.to_string()), "").unwrap();
+    }
+    let script = "find /many -type f | xargs ls -l | wc -l; cat /many/*/* | wc -c; ls /bin | wc -l";
+    let mut whole = vm::command(["--rootfs"]);
+    whole.arg(folder.path()).args(["--", "sh", "-c", script]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 500 && exec \"$@\"", "sh"]);
+    command.arg(whole.get_program()).args(whole.get_args());
+    for (name, value) in whole.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let run = program::finish(&mut command);
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "1500\n0\n11\n"),
+        "{}",
+        run.stderr
+    );
 }

@@ -35,7 +35,7 @@ use fuse_backend_rs::passthrough::PassthroughFs;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,8 +95,9 @@ impl Part {
 pub struct Folder {
     inner: Arc<PassthroughFs<()>>,
     cache: Cache,
-    /// Errors that a host reports when a file is closed are of interest: its server may be far.
-    flush: bool,
+    /// It is on the host's own disk or in its memory. Elsewhere, errors that the host reports when
+    /// a file is closed are of interest, and equal times do not mean equal contents.
+    local: bool,
     watch: Option<Arc<Watch>>,
     open: Arc<OpenFiles>,
     mappable: Mappable,
@@ -124,7 +125,7 @@ impl Folder {
         Ok(Folder {
             inner,
             cache,
-            flush: !root.local,
+            local: root.local,
             watch,
             open: Arc::new(OpenFiles::new()),
             mappable: Mappable::default(),
@@ -281,8 +282,15 @@ impl Folder {
 
     fn open_passed(&self, inode: u64) -> io::Result<Arc<File>> {
         let file = opened::with(&self.inner, inode, copy)?;
-        self.open.keep(inode, Arc::clone(&file));
+        keep(&self.open, self.room, inode, &file);
         Ok(file)
+    }
+
+    /// Whether the guest may keep the contents of files and folders whose times and sizes have not
+    /// changed. Network file systems have times of up to two seconds, and what others change there
+    /// is not reported.
+    fn keeps(&self) -> bool {
+        self.cache == Cache::Always || (self.cache == Cache::Auto && self.local)
     }
 
     /// Reads a file without a handle.
@@ -308,13 +316,13 @@ impl Folder {
     /// Reads from a file that is not open. It is kept open for the next reads, or for the worker
     /// that carries out this one, unless this one had all of it.
     fn read_first(&self, inode: u64, parts: Parts, size: usize, at: u64) -> io::Result<usize> {
-        let open = Arc::clone(&self.open);
+        let (open, room) = (Arc::clone(&self.open), self.room);
         self.while_unleased(inode, || {
             opened::with(&self.inner, inode, move |file| {
                 let read = parts.fill(file, at);
                 let whole = at == 0 && read.as_ref().is_ok_and(|&read| read < size);
                 if !whole || open.read_whole(inode) {
-                    open.keep(inode, copy(file)?);
+                    keep(&open, room, inode, &copy(file)?);
                 }
                 read
             })
@@ -418,6 +426,7 @@ impl Folder {
         let (handle, whole) = match self.open.list_at(inode, offset) {
             Some((handle, whole)) => (handle, whole && watched),
             None => {
+                self.room.check(1)?;
                 let handle = self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0);
                 (handle, offset == 0 && watched)
             }
@@ -456,6 +465,13 @@ impl Folder {
 
 fn is_folder(attr: &stat64) -> bool {
     attr.st_mode & libc::S_IFMT == libc::S_IFDIR
+}
+
+/// Keeps a file open for the next reads, if its descriptor is one of the folder's.
+fn keep(open: &OpenFiles, room: Room, inode: u64, file: &Arc<File>) {
+    if room.has(file.as_raw_fd()) {
+        open.keep(inode, Arc::clone(file));
+    }
 }
 
 /// The open file, for longer.

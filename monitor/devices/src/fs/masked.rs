@@ -18,8 +18,11 @@
 //!
 //! The thread has no CAP_FSETID (`monitor.json`: `fs`), so the host's kernel clears both bits of a
 //! file that is written to, also where root runs the monitor.
+//!
+//! Users, groups and inode numbers become the guest's here, too ([`Ids`]).
 
 use super::holes::Holes;
+use super::ids::{self, Ids};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
 use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, FsOptions, GetxattrReply, ListxattrReply, OpenOptions,
@@ -44,8 +47,8 @@ pub struct Masked<F> {
     inner: F,
     /// Nothing is masked.
     suid: bool,
-    /// The guest's root is this user, who may not become another one.
-    one_user: bool,
+    /// Users, groups and inode numbers, as the guest sees them.
+    ids: Ids,
     /// Answers lseek.
     holes: Option<Holes>,
 }
@@ -57,7 +60,7 @@ impl<F: FileSystem> Masked<F> {
         Masked {
             inner,
             suid,
-            one_user,
+            ids: Ids::new(one_user),
             holes: None,
         }
     }
@@ -78,6 +81,32 @@ impl<F: FileSystem> Masked<F> {
         let folder =
             attr.st_mode & libc::S_IFMT == libc::S_IFDIR && attr.st_mode & libc::S_ISGID != 0;
         Ok(folder.then_some(attr.st_gid))
+    }
+
+    /// Sets attributes, as the host has them. Returns those of the host.
+    fn change(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        mut attr: stat64,
+        handle: Option<F::Handle>,
+        valid: SetattrValid,
+    ) -> io::Result<(stat64, Duration)> {
+        let asked = attr.st_mode;
+        if valid.contains(SetattrValid::MODE) {
+            attr.st_mode = self.mode(asked);
+        }
+        if self.suid || !valid.contains(SetattrValid::MODE) || asked & libc::S_ISGID == 0 {
+            return self.inner.setattr(ctx, inode, attr, handle, valid);
+        }
+        let number: u64 = inode.into();
+        let Some(group) = self.group_folder(ctx, number.into())? else {
+            return self.inner.setattr(ctx, number.into(), attr, handle, valid);
+        };
+        attr.st_mode |= libc::S_ISGID;
+        let _group = Group::enter(group);
+        // By the node, which is a folder, however the handle was opened.
+        self.inner.setattr(ctx, number.into(), attr, None, valid)
     }
 
     /// The guest's kernel checks modes, and knows nothing of access control lists here: a list that
@@ -145,7 +174,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         mut args: CreateIn,
     ) -> io::Result<(Entry, Option<F::Handle>, OpenOptions, Option<u32>)> {
         args.mode = self.mode(args.mode);
-        self.inner.create(ctx, parent, name, args)
+        let (entry, handle, options, mapping) = self.inner.create(ctx, parent, name, args)?;
+        Ok((self.ids.entry(entry), handle, options, mapping))
     }
 
     /// Refuses `..`, which the crate admits for guests that export the folder by NFS. The crate
@@ -156,7 +186,7 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         if name == c".." {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
-        self.inner.lookup(ctx, parent, name)
+        Ok(self.ids.entry(self.inner.lookup(ctx, parent, name)?))
     }
 
     fn mknod(
@@ -168,8 +198,9 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         rdev: u32,
         umask: u32,
     ) -> io::Result<Entry> {
-        self.inner
-            .mknod(ctx, parent, name, self.mode(mode), rdev, umask)
+        let mode = self.mode(mode);
+        let entry = self.inner.mknod(ctx, parent, name, mode, rdev, umask)?;
+        Ok(self.ids.entry(entry))
     }
 
     fn mkdir(
@@ -180,32 +211,53 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         mode: u32,
         umask: u32,
     ) -> io::Result<Entry> {
-        self.inner.mkdir(ctx, parent, name, self.mode(mode), umask)
+        let mode = self.mode(mode);
+        let entry = self.inner.mkdir(ctx, parent, name, mode, umask)?;
+        Ok(self.ids.entry(entry))
+    }
+
+    fn symlink(
+        &self,
+        ctx: &Context,
+        target: &CStr,
+        parent: F::Inode,
+        name: &CStr,
+    ) -> io::Result<Entry> {
+        let entry = self.inner.symlink(ctx, target, parent, name)?;
+        Ok(self.ids.entry(entry))
+    }
+
+    fn link(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        parent: F::Inode,
+        name: &CStr,
+    ) -> io::Result<Entry> {
+        let entry = self.inner.link(ctx, inode, parent, name)?;
+        Ok(self.ids.entry(entry))
     }
 
     fn setattr(
         &self,
         ctx: &Context,
         inode: F::Inode,
-        mut attr: stat64,
+        attr: stat64,
         handle: Option<F::Handle>,
         valid: SetattrValid,
     ) -> io::Result<(stat64, Duration)> {
-        let asked = attr.st_mode;
-        if valid.contains(SetattrValid::MODE) {
-            attr.st_mode = self.mode(asked);
-        }
-        if self.suid || !valid.contains(SetattrValid::MODE) || asked & libc::S_ISGID == 0 {
-            return self.inner.setattr(ctx, inode, attr, handle, valid);
-        }
-        let number: u64 = inode.into();
-        let Some(group) = self.group_folder(ctx, number.into())? else {
-            return self.inner.setattr(ctx, number.into(), attr, handle, valid);
-        };
-        attr.st_mode |= libc::S_ISGID;
-        let _group = Group::enter(group);
-        // By the node, which is a folder, however the handle was opened.
-        self.inner.setattr(ctx, number.into(), attr, None, valid)
+        let (attr, kept) = self.change(ctx, inode, self.ids.set(attr), handle, valid)?;
+        Ok((self.ids.attr(attr), kept))
+    }
+
+    fn getattr(
+        &self,
+        ctx: &Context,
+        inode: F::Inode,
+        handle: Option<F::Handle>,
+    ) -> io::Result<(stat64, Duration)> {
+        let (attr, kept) = self.inner.getattr(ctx, inode, handle)?;
+        Ok((self.ids.attr(attr), kept))
     }
 
     fn setxattr(
@@ -220,13 +272,8 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         self.inner.setxattr(ctx, inode, name, value, flags)
     }
 
-    /// As root of the guest the crate changes no ids. Mapped to this user it would set them, and
-    /// back to 0 before it reads the error of the request: an ordinary user would get EPERM in
-    /// place of each other error.
     fn id_remap(&self, ctx: &mut Context) -> io::Result<()> {
-        if self.one_user && (ctx.uid, ctx.gid) == (0, 0) {
-            return Ok(());
-        }
+        self.ids.caller(ctx);
         self.inner.id_remap(ctx)
     }
 
@@ -260,8 +307,10 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
+        let size = size.min(LISTING);
+        let mut add = |entry: DirEntry<'_>| add(ids::listed(entry));
         self.inner
-            .readdir(ctx, inode, handle, size.min(LISTING), offset, add)
+            .readdir(ctx, inode, handle, size, offset, &mut add)
     }
 
     fn readdirplus(
@@ -273,8 +322,10 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         offset: u64,
         add: &mut dyn FnMut(DirEntry<'_>, Entry) -> io::Result<usize>,
     ) -> io::Result<()> {
+        let size = size.min(LISTING);
+        let mut add = |listed: DirEntry<'_>, entry| add(ids::listed(listed), self.ids.entry(entry));
         self.inner
-            .readdirplus(ctx, inode, handle, size.min(LISTING), offset, add)
+            .readdirplus(ctx, inode, handle, size, offset, &mut add)
     }
 
     fn lseek(
@@ -297,21 +348,12 @@ impl<F: FileSystem> FileSystem for Masked<F> {
         fn destroy(&self);
         fn forget(&self, ctx: &Context, inode: F::Inode, count: u64);
         fn batch_forget(&self, ctx: &Context, requests: Vec<(F::Inode, u64)>);
-        fn getattr(
-            &self, ctx: &Context, inode: F::Inode, handle: Option<F::Handle>
-        ) -> io::Result<(stat64, Duration)>;
         fn readlink(&self, ctx: &Context, inode: F::Inode) -> io::Result<Vec<u8>>;
-        fn symlink(
-            &self, ctx: &Context, target: &CStr, parent: F::Inode, name: &CStr
-        ) -> io::Result<Entry>;
         fn unlink(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
         fn rmdir(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<()>;
         fn rename(
             &self, ctx: &Context, from: F::Inode, name: &CStr, to: F::Inode, new: &CStr, flags: u32
         ) -> io::Result<()>;
-        fn link(
-            &self, ctx: &Context, inode: F::Inode, parent: F::Inode, name: &CStr
-        ) -> io::Result<Entry>;
         fn open(
             &self, ctx: &Context, inode: F::Inode, flags: u32, fuse_flags: u32
         ) -> io::Result<(Option<F::Handle>, OpenOptions, Option<u32>)>;
@@ -355,56 +397,4 @@ impl<F: FileSystem> FileSystem for Masked<F> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-
-    /// Records how much is asked for.
-    #[derive(Default)]
-    struct Notes(RefCell<Vec<u32>>);
-
-    impl FileSystem for Notes {
-        type Inode = u64;
-        type Handle = u64;
-
-        fn getxattr(&self, _: &Context, _: u64, _: &CStr, size: u32) -> io::Result<GetxattrReply> {
-            self.0.borrow_mut().push(size);
-            Ok(GetxattrReply::Count(0))
-        }
-
-        fn listxattr(&self, _: &Context, _: u64, size: u32) -> io::Result<ListxattrReply> {
-            self.0.borrow_mut().push(size);
-            Ok(ListxattrReply::Count(0))
-        }
-
-        fn readdir(
-            &self,
-            _: &Context,
-            _: u64,
-            _: u64,
-            size: u32,
-            _: u64,
-            _: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
-        ) -> io::Result<()> {
-            self.0.borrow_mut().push(size);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn no_more_is_allocated_than_an_answer_can_have() -> io::Result<()> {
-        let masked = Masked::new(Notes::default(), false, false);
-        let ctx = Context::new();
-        for size in [0, 100, u32::MAX] {
-            masked.getxattr(&ctx, 1, c"user.a", size)?;
-            masked.listxattr(&ctx, 1, size)?;
-            masked.readdir(&ctx, 1, 1, size, 0, &mut |_| Ok(0))?;
-        }
-        let asked = masked.inner.0.into_inner();
-        assert_eq!(
-            asked,
-            [0, 0, 0, 100, 100, 100, ATTRIBUTE, ATTRIBUTE, LISTING]
-        );
-        Ok(())
-    }
-}
+mod tests;

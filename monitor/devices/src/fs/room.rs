@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// The room that a folder has: descriptors below a number.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Room {
     end: RawFd,
 }
@@ -38,6 +38,11 @@ impl Room {
             return Ok(());
         }
         Err(io::Error::from_raw_os_error(libc::EMFILE))
+    }
+
+    /// Whether a descriptor is one of the folder's. Others must not stay open.
+    pub fn has(&self, descriptor: RawFd) -> bool {
+        descriptor < self.end
     }
 
     /// Whether the next `count` descriptors are below the end.

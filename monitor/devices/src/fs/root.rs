@@ -50,7 +50,7 @@ pub struct Root {
     pub path: String,
     /// Opened only once. Later the path may lead elsewhere: guests may write to folders above it
     /// that are shared too.
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
     /// The host's folder of this process's descriptors. Paths of descriptors are read in it, by the
     /// one call for links that the policy of the device's thread admits.
     descriptors: OwnedFd,
@@ -105,7 +105,7 @@ impl Root {
             |path: &str| rustix::fs::open(path, flags, Mode::empty()).context(path.to_string());
         let mut root = Root {
             path: path.to_string(),
-            folder: open(path)?,
+            folder: Arc::new(open(path)?),
             descriptors: open("/proc/self/fd")?,
             sharing,
             local: false,
@@ -144,6 +144,11 @@ impl Root {
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             self.mounts.far_below(path)
         })
+    }
+
+    /// The folder, which was opened once.
+    pub fn folder(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.folder)
     }
 
     /// The room for descriptors of files in it.
@@ -196,10 +201,10 @@ impl Root {
         }
         let user = rustix::process::geteuid().as_raw();
         let mut options = VfsOptions {
-            // One user: this one, whom the guest sees as root.
-            id_mapping: if user == 0 { (0, 0, 0) } else { (user, 0, 1) },
+            // `Masked` maps them: the crate has one mapping for users and groups.
+            id_mapping: (0, 0, 0),
             no_open: false,
-            no_opendir: cache != Cache::None,
+            no_opendir: cache == Cache::Always || (cache == Cache::Auto && self.local),
             no_writeback: cache != Cache::Always,
             // The threads have no CAP_FSETID, so the host's kernel removes what gives rights from a
             // file that is written to.

@@ -125,6 +125,12 @@ impl FileSystem for Folder {
     ) -> io::Result<(stat64, Duration)> {
         let handle = given(handle);
         let _own = self.own_file(inode);
+        // A program that has it open without a handle goes on reading. If the file cannot be
+        // opened now, it could not be opened by the program either.
+        let mode = valid.contains(SetattrValid::MODE);
+        if self.keeps() && mode && attr.st_mode & (libc::S_IFMT | libc::S_IRUSR) == libc::S_IFREG {
+            let _ = self.open_again(inode);
+        }
         let leased = |error: &io::Error| error.raw_os_error() == Some(libc::EWOULDBLOCK);
         let done = match self.inner.setattr(ctx, inode, attr, handle, valid) {
             // To set the size the crate opens the file, and never waits for a lease. What else the
@@ -148,7 +154,7 @@ impl FileSystem for Folder {
         flags: u32,
         fuse_flags: u32,
     ) -> io::Result<(Option<u64>, OpenOptions, Option<u32>)> {
-        if self.cache != Cache::None && flags & !PLAIN == 0 {
+        if self.keeps() && flags & !PLAIN == 0 {
             self.open_again(inode)?;
             return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
         }
@@ -159,7 +165,7 @@ impl FileSystem for Folder {
             self.inner.open(ctx, inode, flags, fuse_flags)
         })?;
         self.mappable.opened(inode, handle, flags);
-        if self.cache == Cache::Auto {
+        if self.cache == Cache::Auto && self.local {
             // The attributes say how long the contents are valid.
             options |= OpenOptions::KEEP_CACHE;
         }
@@ -181,7 +187,7 @@ impl FileSystem for Folder {
         let made = self.make(ctx, parent, name, args);
         let made = made.and_then(|(entry, handle, mut options, passthrough)| {
             self.mappable.opened(entry.inode, handle, args.flags);
-            if self.cache == Cache::Auto {
+            if self.cache == Cache::Auto && self.local {
                 options |= OpenOptions::KEEP_CACHE;
             }
             Ok((self.complete(watched, entry)?, handle, options, passthrough))
@@ -234,7 +240,7 @@ impl FileSystem for Folder {
     }
 
     fn flush(&self, ctx: &Context, inode: u64, handle: u64, owner: u64) -> io::Result<()> {
-        if !self.flush {
+        if self.local {
             // The guest does not ask again.
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }

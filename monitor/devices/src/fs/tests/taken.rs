@@ -39,6 +39,21 @@ fn without_room_no_file_is_taken() {
     sender.ok(super::GETATTR, ROOT, &[0; 16]);
 }
 
+/// `sync` in the guest reaches the host's disk.
+#[test]
+fn everything_is_written_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    for (access, answer) in [
+        (Access::Write, Ok(())),
+        // Nothing can have been written.
+        (Access::ReadOnly, Err(libc::ENOSYS)),
+    ] {
+        let mut sender = Sender::new(Fs::new(folder.path(), "test", access).unwrap());
+        let said = sender.send(super::super::place::SYNCFS, ROOT, &[0; 8]);
+        assert_eq!(said.map(drop), answer, "{access:?}");
+    }
+}
+
 /// Numbers that are made for files would be kept for each file that the guest ever knew.
 #[test]
 fn a_node_has_the_number_of_its_file() {
