@@ -3,11 +3,12 @@
 //! the bytes between them.
 
 use super::events::EventFlags;
-use super::guard::{self, Window};
+use super::guard::{self, Header, Window};
 use super::host::Host;
 use super::wire::Wire;
 use super::{SMALL_BUFFER, TCP_BUFFER};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
@@ -22,6 +23,10 @@ const ACK_DELAY: Duration = Duration::from_millis(5);
 /// twice as many after the next one, up to [`MOST_PROMPT`].
 const PROMPT: u32 = 8;
 const MOST_PROMPT: u32 = 1024;
+/// So many times a connection to the guest is begun anew, where the guest remembers another.
+const MOST_AGAIN: u8 = 3;
+/// So many acknowledgements that acknowledge nothing new make smoltcp send again.
+const DUPLICATES: usize = 3;
 
 /// A socket of smoltcp, alone in its set: a frame is given to the socket of its connection, and no
 /// other is looked at.
@@ -105,6 +110,14 @@ pub struct Flow {
     pub late: bool,
     /// It came in through a published port.
     pub published: bool,
+    /// The number of the guest's SYN, where that has begun the connection.
+    first: Option<u32>,
+    /// So many times the connection was begun anew.
+    again: u8,
+    /// The guest had no room for data when it last said how much it has.
+    no_room: bool,
+    /// So much was to be acknowledged by the guest when the flow was last served.
+    owed: usize,
     /// When something last came from either side.
     pub used: Instant,
     /// Acknowledgements may wait.
@@ -150,6 +163,10 @@ impl Flow {
             deadline: None,
             late: false,
             published: open,
+            first: None,
+            again: 0,
+            no_room: false,
+            owed: 0,
             used: now,
             ack_delay,
             prompt: 0,
@@ -168,8 +185,15 @@ impl Flow {
 
     /// Whether the host has made the connection, while it is [`State::Connecting`]. `None`: not
     /// yet.
-    pub fn connected(&self) -> Option<bool> {
+    pub fn connected(&self) -> Option<Result<(), Errno>> {
         self.host.connected()
+    }
+
+    /// Whether this SYN of the guest begins another connection between the same ends, by its
+    /// number: the guest has forgotten this one.
+    pub fn forgotten(&self, syn: &[u8]) -> bool {
+        let seq = guard::header(syn).map(|header| header.seq);
+        self.first.is_some() && seq.is_some() && self.first != seq
     }
 
     /// Whether the guest has not answered yet.
@@ -209,14 +233,18 @@ impl Flow {
         if self.doubt.take().is_some() {
             socket.tcp().set_keep_alive(None);
         }
+        if state == tcp::State::Listen && header.syn {
+            self.first = Some(header.seq);
+        }
         let before = socket.tcp().recv_queue();
         // Nothing will take along what acknowledges after the end of either side.
         let may_wait = self.ack_delay && self.prompt == 0 && !header.fin && !self.host.done;
         socket.tcp().set_ack_delay(may_wait.then_some(ACK_DELAY));
         wire.out.said = None;
         wire.ingress(socket.set(), &frame);
-        if let Some(said) = wire.out.said.take() {
-            self.window.sent(&said);
+        let said = wire.out.said.take();
+        if let Some(said) = &said {
+            self.window.sent(said);
         }
         if socket.tcp().recv_queue() > before {
             self.prompt = self.prompt.saturating_sub(1);
@@ -230,6 +258,54 @@ impl Flow {
             tcp::State::Closed if header.rst && state != tcp::State::TimeWait => self.failed = true,
             _ => {}
         }
+        let reset = said.is_some_and(|said| said.rst);
+        if reset && state == tcp::State::SynSent && !header.syn {
+            self.begin_anew(wire);
+        }
+        if header.ack.is_some() && !header.rst {
+            self.room(wire, &header, &frame);
+        }
+    }
+
+    /// The guest was in TIME-WAIT, which the reset has ended. smoltcp's next SYN would take a
+    /// second.
+    fn begin_anew(&mut self, wire: &mut Wire<'_>) {
+        let State::Open(socket) = &mut self.state else {
+            return;
+        };
+        if self.again < MOST_AGAIN {
+            self.again += 1;
+            self.window = Window::default();
+            let (guest, remote) = self.ends;
+            let tcp = socket.tcp();
+            tcp.abort();
+            // The addresses are those of the first time.
+            let _ = tcp.connect(wire.interface.context(), guest, remote);
+        }
+    }
+
+    /// The guest has told how much room it has. While it had none, it may have dropped what was on
+    /// the way. smoltcp then waits for room, and forgets that something is not acknowledged. So it
+    /// gets the acknowledgement as often as makes it send again at once.
+    fn room(&mut self, wire: &mut Wire<'_>, header: &Header, frame: &[u8]) {
+        let State::Open(socket) = &mut self.state else {
+            return;
+        };
+        let opens = self.no_room && header.window > 0;
+        self.no_room = header.window == 0;
+        if !opens || socket.tcp().send_queue() == 0 {
+            return;
+        }
+        let Some(bare) = guard::bare(header, frame) else {
+            return;
+        };
+        for _ in 0..DUPLICATES {
+            wire.out.said = None;
+            wire.ingress(socket.set(), &bare);
+            if let Some(said) = wire.out.said.take() {
+                self.window.sent(&said);
+            }
+        }
     }
 
     /// Does all that can be done without waiting.
@@ -238,26 +314,29 @@ impl Flow {
             return Next::Wait;
         };
         let tcp = socket.tcp();
-        let (mut written, mut read) = (false, false);
-        let moved = self.host.write(tcp).and_then(|any| {
-            written = any;
-            if self.fin && !tcp.can_recv() && !self.guest_done {
-                self.guest_done = true;
-                self.host.shut();
-            }
-            read = self.host.read(tcp)?;
-            Ok(())
-        });
+        let acknowledged = tcp.send_queue() < self.owed;
+        let written = self.host.write(tcp);
+        if self.fin && !tcp.can_recv() && !self.guest_done {
+            self.guest_done = true;
+            self.host.shut();
+        }
+        let read = self.host.read(tcp);
         if written || read {
             self.used = wire.now;
         }
-        // While the guest has data to acknowledge, smoltcp waits for that.
-        let ending = ends(tcp.state()) && (tcp.send_queue() == 0 || closed(tcp.state()));
-        let last = self.last.filter(|_| !written);
+        self.owed = tcp.send_queue();
+        // While the guest has data to acknowledge, smoltcp waits for that. It waits for ever for a
+        // program that does not read. That is too long where the connection has failed.
+        let ending =
+            self.host.broken() || (ends(tcp.state()) && (self.owed == 0 || closed(tcp.state())));
+        let last = self.last.filter(|_| !written && !acknowledged);
         let last = ending.then(|| last.unwrap_or(wire.now + TIMEOUT));
         self.last = last;
         let over = [last, self.doubt].into_iter().flatten().min();
-        let given_up = moved.is_err() || over.is_some_and(|over| over <= wire.now);
+        // What came before a failure reaches the guest before it. A reset that overtakes data is
+        // one with a wrong number, too.
+        let failed = self.host.failed() && self.owed == 0;
+        let given_up = failed || over.is_some_and(|over| over <= wire.now);
         if given_up {
             // Close this end, too.
             tcp.abort();

@@ -5,8 +5,9 @@
 use crate::link::HEADER;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpAddress,
-    IpProtocol, Ipv4Packet, Ipv4Repr, TcpPacket, UdpPacket, UdpRepr,
+    ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
+    Icmpv4DstUnreachable, Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol, Ipv4Packet, Ipv4Repr,
+    TcpPacket, UdpPacket, UdpRepr,
 };
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -186,6 +187,52 @@ pub fn datagram(
         &target,
         data.len(),
         |space| space.copy_from_slice(data),
+        &checksums,
+    );
+    Some(bytes)
+}
+
+/// An answer of this router by ICMP: the packet in this frame does not reach its destination.
+pub fn unreachable(
+    router: Ipv4Addr,
+    reason: Icmpv4DstUnreachable,
+    frame: &[u8],
+) -> Option<Vec<u8>> {
+    /// As much of the packet's content as every answer contains: the ports, and the number of TCP.
+    const START: usize = 8;
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    let packet = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
+    let icmp = Icmpv4Repr::DstUnreachable {
+        reason,
+        header: Ipv4Repr {
+            src_addr: packet.src_addr(),
+            dst_addr: packet.dst_addr(),
+            next_header: packet.next_header(),
+            payload_len: packet.payload().len(),
+            hop_limit: packet.hop_limit(),
+        },
+        data: packet.payload().get(..START)?,
+    };
+    let ip = Ipv4Repr {
+        src_addr: router,
+        dst_addr: packet.src_addr(),
+        next_header: IpProtocol::Icmp,
+        payload_len: icmp.buffer_len(),
+        hop_limit: 64,
+    };
+    let outer = EthernetRepr {
+        src_addr: ROUTER,
+        dst_addr: ethernet.src_addr(),
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    let mut bytes = vec![0; outer.buffer_len() + ip.buffer_len() + ip.payload_len];
+    let mut answer = EthernetFrame::new_unchecked(bytes.as_mut_slice());
+    outer.emit(&mut answer);
+    let checksums = ChecksumCapabilities::default();
+    let mut packet = Ipv4Packet::new_unchecked(answer.payload_mut());
+    ip.emit(&mut packet, &checksums);
+    icmp.emit(
+        &mut Icmpv4Packet::new_unchecked(packet.payload_mut()),
         &checksums,
     );
     Some(bytes)

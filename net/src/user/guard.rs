@@ -7,6 +7,7 @@
 //! * sends more than the window of a SYN, which has no scale: smoltcp reckons with one;
 //! * ends its data with a FIN beyond the window: smoltcp cuts the data off and takes the FIN.
 
+use super::frame::ETHERNET;
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, TcpOption, TcpPacket,
@@ -25,13 +26,13 @@ const FIN: u8 = 1;
 /// What a segment tells, of either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    seq: u32,
-    ack: Option<u32>,
-    window: u16,
+    pub seq: u32,
+    pub ack: Option<u32>,
+    pub window: u16,
     /// The number after its data.
     end: u32,
     data: usize,
-    syn: bool,
+    pub syn: bool,
     pub fin: bool,
     pub rst: bool,
     /// It has the option without which no window of the connection has a scale.
@@ -76,6 +77,27 @@ fn scaled(mut options: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Where the length of its packet is in a frame, and the number in a segment.
+const LENGTH: usize = ETHERNET + 2;
+const SEQ: usize = 4;
+
+/// The frame without the data and the end that it contains: it only acknowledges.
+pub fn bare(header: &Header, frame: &[u8]) -> Option<Vec<u8>> {
+    let words = usize::from(frame.get(header.start + FLAGS - 1)? >> 4);
+    let mut bare = frame.get(..header.start + words * 4)?.to_vec();
+    let length = u16::try_from(bare.len() - ETHERNET).ok()?;
+    let seq = header.end.wrapping_add(u32::from(header.fin));
+    let mut put = |at: usize, bytes: &[u8]| {
+        let place = bare.get_mut(at..at + bytes.len())?;
+        place.copy_from_slice(bytes);
+        Some(())
+    };
+    put(LENGTH, &length.to_be_bytes())?;
+    put(header.start + SEQ, &seq.to_be_bytes())?;
+    *bare.get_mut(header.start + FLAGS)? &= !FIN;
+    Some(bare)
 }
 
 /// Which data of the guest a connection takes.

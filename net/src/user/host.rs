@@ -36,23 +36,20 @@ pub fn prepare(socket: impl AsFd) {
 }
 
 /// Starts a connection.
-pub fn connect(to: SocketAddr) -> Option<OwnedFd> {
+pub fn connect(to: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if to.is_ipv4() {
         AddressFamily::INET
     } else {
         AddressFamily::INET6
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     prepare(&fd);
     match rustix::net::connect(&fd, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Some(fd),
-        Err(_) => None,
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error),
     }
 }
-
-/// The other end of a connection is gone.
-pub struct Gone;
 
 /// A socket, and what it has reported.
 #[derive(Debug)]
@@ -66,6 +63,8 @@ pub struct Host {
     urgent: bool,
     /// It accepts data, or a connection was made or refused.
     writable: bool,
+    /// An error has ended it. What came before may still be there to read.
+    broken: bool,
     /// All that it sends was read.
     pub done: bool,
 }
@@ -80,6 +79,7 @@ impl Host {
             ending: false,
             urgent: false,
             writable: open,
+            broken: false,
             done: false,
         }
     }
@@ -97,16 +97,26 @@ impl Host {
     }
 
     /// Whether the connection was made. `None`: not yet.
-    pub fn connected(&self) -> Option<bool> {
+    pub fn connected(&self) -> Option<Result<(), Errno>> {
         self.writable
-            .then(|| matches!(sockopt::socket_error(&self.fd), Ok(Ok(()))))
+            .then(|| sockopt::socket_error(&self.fd).and_then(|error| error))
+    }
+
+    /// Whether an error has ended it.
+    pub fn broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether an error has ended it, and all that came before was read.
+    pub fn failed(&self) -> bool {
+        self.broken && self.done
     }
 
     /// Passes on what the guest has sent, as far as the host accepts it. Returns whether it
-    /// accepted anything.
-    pub fn write(&mut self, guest: &mut tcp::Socket<'_>) -> Result<bool, Gone> {
+    /// accepted anything. After an error the data goes nowhere.
+    pub fn write(&mut self, guest: &mut tcp::Socket<'_>) -> bool {
         let mut any = false;
-        while self.writable && guest.can_recv() {
+        while self.writable && !self.broken && guest.can_recv() {
             let fd = &self.fd;
             let sent = guest.recv(
                 |data| match rustix::net::send(fd, data, SendFlags::NOSIGNAL) {
@@ -118,14 +128,22 @@ impl Host {
                 Ok(Ok(())) => any = true,
                 Ok(Err(Errno::INTR)) => {}
                 Ok(Err(Errno::AGAIN)) => self.writable = false,
-                Ok(Err(_)) | Err(_) => return Err(Gone),
+                // The host has told the error, and a read later may see an end in its place.
+                Ok(Err(_)) | Err(_) => {
+                    (self.broken, self.readable, self.ending) = (true, true, true);
+                }
             }
         }
-        Ok(any)
+        while self.broken && guest.can_recv() {
+            if guest.recv(|data| (data.len(), ())).is_err() {
+                break;
+            }
+        }
+        any
     }
 
     /// Reads what the guest's socket has room for. Returns whether there was anything.
-    pub fn read(&mut self, guest: &mut tcp::Socket<'_>) -> Result<bool, Gone> {
+    pub fn read(&mut self, guest: &mut tcp::Socket<'_>) -> bool {
         let mut any = false;
         while self.readable && !self.done && guest.can_send() {
             let fd = &self.fd;
@@ -139,8 +157,11 @@ impl Host {
             match got {
                 Ok(Ok((0, _))) => {
                     self.done = true;
-                    guest.close();
                     any = true;
+                    // The guest must not take a failure for an end.
+                    if !self.broken {
+                        guest.close();
+                    }
                 }
                 Ok(Ok((length, room))) => {
                     any = true;
@@ -149,11 +170,12 @@ impl Host {
                     self.readable = length == room || self.ending || self.urgent;
                 }
                 Ok(Err(Errno::INTR)) => {}
-                Ok(Err(Errno::AGAIN)) => self.readable = false,
-                Ok(Err(_)) | Err(_) => return Err(Gone),
+                // A socket that an error has ended gets nothing more.
+                Ok(Err(Errno::AGAIN)) if !self.broken => self.readable = false,
+                Ok(Err(_)) | Err(_) => (self.broken, self.done, any) = (true, true, true),
             }
         }
-        Ok(any)
+        any
     }
 
     /// The guest sends nothing more.

@@ -4,18 +4,21 @@
 //! When the guest opens a connection, the host's socket connects first. The guest's SYN is answered
 //! only when that has succeeded. So the guest sees a refusal as a refusal.
 
+mod accept;
+
 use super::events::{EventFlags, Events, Source};
 use super::flow::{Ends, Flow, Next, Socket, State};
 use super::wire::Wire;
 use super::{Config, frame, host};
-use crate::{Error, Protocol, Publish};
+use crate::{Error, Publish};
+use accept::{EPHEMERAL, Listener};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
 use smoltcp::iface::SocketSet;
 use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::Icmpv4DstUnreachable;
 use std::collections::{HashMap, VecDeque};
-use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::net::SocketAddr;
 
 /// After so many connections it is worth giving memory back to the host.
 const MANY: usize = 16;
@@ -25,23 +28,9 @@ const SPARE: usize = 4;
 const ROUND: usize = 64;
 /// A deadline that has passed without effect is looked at again after this time.
 const AGAIN: Duration = Duration::from_millis(1);
-/// After an error of the host that may pass, connections are accepted again after this time.
-const RETRY: Duration = Duration::from_millis(100);
 const DNS_PORT: u16 = 53;
-/// Ports of the router that published connections come from.
-const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
-
 /// Sockets that wait for another connection. A flow has a box, which moves here and back.
 type Spare = Vec<Box<Socket>>;
-
-/// A port of the host that leads into the guest.
-#[derive(Debug)]
-struct Listener {
-    socket: TcpListener,
-    publish: Publish,
-    /// There may be connections to accept.
-    ready: bool,
-}
 
 /// All connections.
 #[derive(Debug)]
@@ -74,29 +63,7 @@ pub struct Connections {
 impl Connections {
     /// Listens on the published ports.
     pub fn new(config: &Config, events: &Events) -> Result<Self, Error> {
-        let mut listeners = Vec::new();
-        for publish in config
-            .publish
-            .iter()
-            .filter(|p| p.protocol == Protocol::Tcp)
-        {
-            let fail = |error| Error::Publish {
-                address: publish.host,
-                protocol: Protocol::Tcp,
-                error,
-            };
-            let socket = TcpListener::bind(publish.host).map_err(fail)?;
-            socket.set_nonblocking(true).map_err(fail)?;
-            host::prepare(&socket);
-            let host = socket.local_addr().map_err(fail)?;
-            let source = Source::Listener(listeners.len() as u64);
-            events.add(&socket, source, EventFlags::IN).map_err(fail)?;
-            listeners.push(Listener {
-                socket,
-                publish: Publish { host, ..*publish },
-                ready: false,
-            });
-        }
+        let listeners = accept::listen(config, events)?;
         Ok(Connections {
             flows: HashMap::new(),
             known: HashMap::new(),
@@ -144,16 +111,6 @@ impl Connections {
     /// A set without sockets: for frames that belong to no connection.
     pub fn no_socket(&mut self) -> &mut SocketSet<'static> {
         &mut self.none
-    }
-
-    /// A listener may have connections.
-    pub fn listener_reports(&mut self, index: u64) {
-        let listener = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.listeners.get_mut(index));
-        if let Some(listener) = listener {
-            listener.ready = true;
-        }
     }
 
     /// The host's socket of a flow has reported.
@@ -218,16 +175,28 @@ impl Connections {
             let Some(flow) = self.flows.get_mut(&id) else {
                 return;
             };
-            match flow.state {
+            let forgotten = syn && flow.forgotten(frame);
+            match &mut flow.state {
+                // The guest uses its port again, and knows nothing of the last connection.
+                State::Open(_) if forgotten => {
+                    flow.give_up();
+                    self.remove(id);
+                }
                 State::Open(_) => {
                     flow.segment(wire, frame);
                     self.enqueue(id);
+                    return;
                 }
-                // The guest repeats its SYN because the host is slow.
-                State::Connecting { .. } if syn => {}
-                State::Connecting { .. } => wire.ingress(&mut self.none, frame),
+                // The guest repeats its SYN because the host is slow, or has another one by now.
+                State::Connecting { syn: last } if syn => {
+                    frame.clone_into(last);
+                    return;
+                }
+                State::Connecting { .. } => {
+                    wire.ingress(&mut self.none, frame);
+                    return;
+                }
             }
-            return;
         }
         let (from, to) = ends;
         if syn && (!frame::unicast(*from.ip()) || !self.make_room(wire, self.limit)) {
@@ -239,13 +208,30 @@ impl Connections {
             let ip = config.outside(*to.ip());
             ip.map(|ip| SocketAddr::new(ip, to.port()))
         };
-        let host = outside.filter(|_| syn).and_then(host::connect);
+        let host = match outside.filter(|_| syn).map(host::connect) {
+            Some(Ok(host)) => Some(host),
+            Some(Err(error)) => return self.refuse(config, wire, frame, error),
+            None => None,
+        };
         let added = host.and_then(|host| {
             let syn = frame.to_vec();
             self.add(events, ends, host, State::Connecting { syn }, wire.now)
         });
         if added.is_none() {
             wire.ingress(&mut self.none, frame);
+        }
+    }
+
+    /// Answers the guest's SYN, for which the host has this error.
+    fn refuse(&mut self, config: &Config, wire: &mut Wire<'_>, syn: &[u8], error: Errno) {
+        match refusal(error) {
+            Refusal::Reset => wire.ingress(&mut self.none, syn),
+            Refusal::Unreachable(code) => {
+                if let Some(answer) = frame::unreachable(config.gateway, code, syn) {
+                    wire.out.push(wire.port, &answer);
+                }
+            }
+            Refusal::Silence => {}
         }
     }
 
@@ -281,14 +267,14 @@ impl Connections {
             let Some(id) = self.queue.pop_front() else {
                 break;
             };
-            self.serve_one(id, wire);
+            self.serve_one(config, id, wire);
         }
         // Where one has ended, another may be accepted.
         more |= self.flows.len() < before && self.listeners.iter().any(|l| l.ready);
         (more || !self.queue.is_empty()) && !wire.out.stuck()
     }
 
-    fn serve_one(&mut self, id: u64, wire: &mut Wire<'_>) {
+    fn serve_one(&mut self, config: &Config, id: u64, wire: &mut Wire<'_>) {
         let large = self.flows.len() <= self.large_buffers;
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
@@ -301,7 +287,7 @@ impl Connections {
                     flow.state = State::Connecting { syn };
                     return;
                 }
-                Some(true) => {
+                Some(Ok(())) => {
                     let mut socket = new_socket(&mut self.spare, large);
                     let listens = socket.tcp().listen(flow.ends.1).is_ok();
                     flow.state = State::Open(socket);
@@ -309,8 +295,8 @@ impl Connections {
                         flow.segment(wire, &syn);
                     }
                 }
-                Some(false) => {
-                    wire.ingress(&mut self.none, &syn);
+                Some(Err(error)) => {
+                    self.refuse(config, wire, &syn, error);
                     self.remove(id);
                     return;
                 }
@@ -327,62 +313,6 @@ impl Connections {
                 }
             }
         }
-    }
-
-    /// Accepts connections for the guest. True: there may be more.
-    fn accept(&mut self, config: &Config, events: &Events, wire: &mut Wire<'_>) -> bool {
-        let mut more = false;
-        for index in 0..self.listeners.len() {
-            more |= (0..ROUND).all(|_| self.accept_one(index, config, events, wire));
-        }
-        more
-    }
-
-    /// Accepts a connection. False: there is none, or none now.
-    fn accept_one(
-        &mut self,
-        index: usize,
-        config: &Config,
-        events: &Events,
-        wire: &mut Wire<'_>,
-    ) -> bool {
-        let ready = self.listeners.get(index).is_some_and(|l| l.ready);
-        let full =
-            self.flows.len() >= self.limit && !self.flows.values().any(|flow| flow.published);
-        if !ready || full || wire.out.stuck() {
-            return false;
-        }
-        let Some(listener) = self.listeners.get_mut(index) else {
-            return false;
-        };
-        let guest = SocketAddrV4::new(config.guest, listener.publish.guest);
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let host = match rustix::net::accept_with(&listener.socket, flags) {
-            Ok(host) => host,
-            Err(Errno::AGAIN) => {
-                listener.ready = false;
-                return false;
-            }
-            Err(_) => {
-                // Such as too many descriptors. The listener does not report again.
-                note(&mut self.earliest, wire.now + RETRY);
-                return false;
-            }
-        };
-        // The guest's own have the rest.
-        self.make_room(wire, self.limit / 4 * 3);
-        let Some(remote) = self.free_port(config, guest) else {
-            return false;
-        };
-        let mut socket = new_socket(&mut self.spare, self.flows.len() < self.large_buffers);
-        let context = wire.interface.context();
-        if socket.tcp().connect(context, guest, remote).is_ok() {
-            let state = State::Open(socket);
-            if let Some(id) = self.add(events, (guest, remote), host, state, wire.now) {
-                self.enqueue(id);
-            }
-        }
-        true
     }
 
     /// Makes room for another connection. Where the guest has left too many unanswered, or there
@@ -443,23 +373,6 @@ impl Connections {
         }
     }
 
-    /// An address of the router that no flow to `guest` uses.
-    fn free_port(&mut self, config: &Config, guest: SocketAddrV4) -> Option<SocketAddrV4> {
-        for _ in 0..=self.limit {
-            let port = self.next_port;
-            self.next_port = if port >= *EPHEMERAL.end() {
-                *EPHEMERAL.start()
-            } else {
-                port + 1
-            };
-            let remote = SocketAddrV4::new(config.gateway, port);
-            if !self.known.contains_key(&(guest, remote)) {
-                return Some(remote);
-            }
-        }
-        None
-    }
-
     /// Removes a flow that has ended at both ends.
     fn remove(&mut self, id: u64) {
         let Some(flow) = self.flows.remove(&id) else {
@@ -474,6 +387,32 @@ impl Connections {
             self.ebbing = self.most > SPARE;
             give_back();
         }
+    }
+}
+
+/// How a guest learns that there is no connection.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    Reset,
+    /// By ICMP, with this code.
+    Unreachable(Icmpv4DstUnreachable),
+    /// Not at all: it waits, and may try again.
+    Silence,
+}
+
+/// The guest's `connect` fails as the host's does, as far as the guest can be told.
+fn refusal(error: Errno) -> Refusal {
+    match error {
+        Errno::NETUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::NetUnreachable),
+        Errno::HOSTUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::HostUnreachable),
+        // Nobody has answered, or the host lacks something that it may have later.
+        Errno::TIMEDOUT
+        | Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOBUFS
+        | Errno::NOMEM
+        | Errno::ADDRNOTAVAIL => Refusal::Silence,
+        _ => Refusal::Reset,
     }
 }
 
@@ -495,5 +434,26 @@ fn give_back() {
     // SAFETY: the function frees no memory that is in use, and any thread may call it.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_learns_of_the_host_s_error() {
+        use Icmpv4DstUnreachable::{HostUnreachable, NetUnreachable};
+        for (error, expected) in [
+            (Errno::CONNREFUSED, Refusal::Reset),
+            (Errno::CONNRESET, Refusal::Reset),
+            (Errno::NETUNREACH, Refusal::Unreachable(NetUnreachable)),
+            (Errno::HOSTUNREACH, Refusal::Unreachable(HostUnreachable)),
+            (Errno::TIMEDOUT, Refusal::Silence),
+            (Errno::MFILE, Refusal::Silence),
+            (Errno::ADDRNOTAVAIL, Refusal::Silence),
+        ] {
+            assert_eq!(refusal(error), expected, "{error}");
+        }
     }
 }

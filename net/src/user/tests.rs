@@ -8,6 +8,8 @@ mod limits;
 mod outsiders;
 mod published;
 mod raw;
+mod resets;
+mod retries;
 mod strict;
 
 use super::*;

@@ -9,14 +9,14 @@ use std::io::ErrorKind;
 use std::net::Shutdown;
 
 /// Lets time pass for both sides.
-fn pass(guest: &mut Guest, time: Duration) {
+pub fn pass(guest: &mut Guest, time: Duration) {
     guest.wire.network.0.pass(time);
     guest.started -= time;
     guest.poll();
 }
 
 /// All that the guest can read now.
-fn received(guest: &mut Guest, handle: SocketHandle) -> Vec<u8> {
+pub fn received(guest: &mut Guest, handle: SocketHandle) -> Vec<u8> {
     let mut all = Vec::new();
     while guest.socket(handle).can_recv() {
         let socket = guest.socket(handle);

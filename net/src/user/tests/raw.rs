@@ -41,7 +41,7 @@ impl Raw {
     pub fn new(config: Config) -> Raw {
         let own = SocketAddrV4::new(config.guest, 80);
         Raw {
-            other: SocketAddrV4::new(config.gateway, 49_152),
+            other: SocketAddrV4::new(config.gateway, 1024),
             wire: Guest::new(config).wire,
             own,
             seq: 7_000_000,
