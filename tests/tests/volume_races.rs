@@ -308,3 +308,26 @@ fn a_program_that_the_guest_has_copied_runs_on_the_host() {
     }
     machine.end();
 }
+
+/// A program that has a file open learns that its last name has gone, or names another file.
+#[test]
+fn an_open_file_loses_its_names_on_the_host() {
+    let mut machine = machine();
+    let file = machine.shared().join("f");
+    let names = "printf %s $(stat -L -c %h /proc/self/fd/9)";
+    for replaced in [false, true] {
+        fs::write(&file, "x\n").unwrap();
+        machine.until(BOUND, "printf %s $(cat f)", "x");
+        machine.does("exec 9<f");
+        assert_eq!(machine.tell(names).trim(), "1");
+        if replaced {
+            let other = machine.shared().join("other");
+            fs::write(&other, "y\n").unwrap();
+            fs::rename(&other, &file).unwrap();
+        } else {
+            fs::remove_file(&file).unwrap();
+        }
+        machine.until(BOUND, names, "0");
+    }
+    machine.end();
+}
