@@ -4,14 +4,16 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::{linux, program, vm};
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const NOBODY: u32 = 65534;
+/// Another number, as that of the group `users` is.
+const GROUP: u32 = 65533;
 
 /// Root tries both; other users can only be themselves.
 fn users() -> Vec<u32> {
@@ -89,5 +91,64 @@ fn in_a_container() {
         let mut command = Command::new(files.path("confine"));
         command.arg(user.to_string()).arg(files.path("paravane"));
         files.check(&mut command);
+    }
+}
+
+/// The user's group has another number than the user. In the guest both are root's, and may be
+/// given to what root makes, as `tar -x` and `cp -a` do. Other users of the guest make files where
+/// its kernel lets them. Inode numbers fit a double, which is what Node.js has for them.
+#[test]
+fn the_folder_of_an_ordinary_user_is_roots_in_the_guest() {
+    let (user, group) = if geteuid().is_root() {
+        (NOBODY, GROUP)
+    } else {
+        (geteuid().as_raw(), getegid().as_raw())
+    };
+    let files = Files::new();
+    let shared = files.path("shared");
+    for folder in [shared.clone(), shared.join("open")] {
+        fs::create_dir(&folder).unwrap();
+        chown(&folder, Some(user), Some(group)).unwrap();
+    }
+    fs::set_permissions(shared.join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    let run = |by: &str, script: &str| {
+        let mut command = Command::new(files.path("paravane"));
+        command.uid(user).gid(group).args(["run", "--kernel"]);
+        command.arg(files.path("vmlinux")).arg("--volume");
+        command.arg(format!("{}:/x", shared.display()));
+        command.args(["--user", by, "--", "sh", "-c", script]);
+        command
+            .env_clear()
+            .env("XDG_CACHE_HOME", files.path("paravane-cache"))
+            .current_dir("/");
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        program::finish_child(command.spawn().unwrap())
+    };
+    let script = "set -e; cd /x; touch f g; mkdir d; ln -s f l; chown 0:0 f; chown -h 0:0 l
+        cp -a f h; tar -cf - f d | tar -xf - -C open; stat -c %u:%g . f d l h open/f | uniq
+        stat -c %i f g; ls -i | sed 's/ *\\([0-9]*\\) [fg]$/\\1/;t;d'";
+    let done = run("0", script);
+    assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+    let (owners, numbers) = done.stdout.split_once('\n').unwrap();
+    assert_eq!(owners, "0:0", "{done:?}");
+    let numbers: Vec<u64> = numbers.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!((numbers.len(), &numbers[..2]), (4, &numbers[2..]));
+    assert!(numbers[0] != numbers[1], "{numbers:?}");
+    assert!(
+        numbers.iter().all(|number| *number < 1 << 53),
+        "{numbers:?}"
+    );
+    let done = run(
+        "33:33",
+        "cd /x/open; id -u; : >a; mkdir b; ln -s a c; stat -c %u:%g a",
+    );
+    assert_eq!(
+        (done.code, done.stdout.as_str(), done.stderr.as_str()),
+        (0, "33\n0:0\n", "")
+    );
+    for name in ["f", "d", "h", "open/f", "open/a", "open/b"] {
+        let host = fs::metadata(shared.join(name)).unwrap();
+        assert_eq!((host.uid(), host.gid()), (user, group), "{name}");
     }
 }

@@ -14,10 +14,10 @@
 //!
 //! If root runs the monitor, all numbers are the host's.
 //!
-//! The crate puts the number of the mount into the highest byte of a file's node. Inode numbers lose
-//! it: programs that keep a number as a double (Node.js) have 53 bits for it, and would take files
-//! whose numbers are close to each other for one file with several names. All files are of the same
-//! mount, so no two numbers become equal.
+//! The crate puts the number of the mount into the highest byte of a file's node. Inode numbers
+//! lose it: programs that keep a number as a double (Node.js) have 53 bits for it, and would take
+//! files whose numbers are close to each other for one file with several names. All files are of
+//! the same mount, so no two numbers become equal.
 
 use fuse_backend_rs::abi::fuse_abi::stat64;
 use fuse_backend_rs::api::VFS_MAX_INO;

@@ -107,15 +107,7 @@ impl FileSystem for One {
         Ok(one())
     }
 
-    fn mknod(
-        &self,
-        _: &Context,
-        _: u64,
-        _: &CStr,
-        _: u32,
-        _: u32,
-        _: u32,
-    ) -> io::Result<Entry> {
+    fn mknod(&self, _: &Context, _: u64, _: &CStr, _: u32, _: u32, _: u32) -> io::Result<Entry> {
         Ok(one())
     }
 
