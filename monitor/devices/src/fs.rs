@@ -28,7 +28,6 @@ mod own;
 mod place;
 mod room;
 mod root;
-mod sync;
 mod watch;
 
 use super::pool::Pool;
@@ -41,7 +40,7 @@ use root::{Root, Served, Serving};
 use rustix::fs::Mode;
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,8 +136,6 @@ struct Request {
     chain: Chain,
     /// The guest caches no contents.
     direct: bool,
-    /// The folder, if the guest may write to it.
-    written: Option<Arc<OwnedFd>>,
 }
 
 /// A request's queue and chain, and the bytes written to it.
@@ -180,14 +177,6 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-        if let Some(folder) = self.written.as_deref()
-            && self.operation(memory) == place::SYNCFS
-        {
-            let unique = [8, 12].map(|at| u64::from(self.word(memory, 0, at)));
-            let written = sync::everything(folder, writer, unique[0] | unique[1] << 32)
-                .map_err(|_| Broken::Rule("a buffer for an answer that is too small"))?;
-            return Ok(u32::try_from(written).unwrap_or(0));
-        }
         // What a request left that was given up.
         let _ = listing::ended();
         // Before the answer, which a guest may place where its request was.
@@ -400,7 +389,6 @@ impl Device for Fs {
                 queue,
                 chain,
                 direct: self.root.sharing.cache == Cache::None,
-                written: (self.root.sharing.access != Access::ReadOnly).then(|| self.root.folder()),
             });
             let begun = Instant::now();
             self.root.look(begun);

@@ -25,13 +25,13 @@
 pub use crate::hold::{Ended, Hold, Lives};
 use crate::run::Choice;
 use crate::spec::Spec;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -376,13 +376,18 @@ impl Machine {
     /// # Errors
     /// The machine was removed, or the host's error.
     pub fn turn(&self) -> anyhow::Result<File> {
+        let removed = || anyhow!("machine {} was removed meanwhile", self.name);
         let folder = match File::open(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                bail!("machine {} was removed meanwhile", self.name)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(removed()),
             opened => opened.with_context(|| self.folder.display().to_string())?,
         };
         flock(&folder, FlockOperation::LockExclusive)?;
+        // The one that was waited for may have removed it.
+        let held = folder.metadata()?;
+        let named = fs::metadata(&self.folder).map_err(|_| removed())?;
+        if (named.dev(), named.ino()) != (held.dev(), held.ino()) {
+            return Err(removed());
+        }
         Ok(folder)
     }
 

@@ -180,3 +180,23 @@ fn only_text_is_kept() {
 }
 
 use std::ffi::OsStr;
+
+/// A command that has waited for its turn learns that the machine is no more.
+#[test]
+fn a_turn_comes_to_nothing_after_a_removal() {
+    let (_folder, store) = store();
+    let machine = store.create(Some("one"), &spec()).unwrap();
+    let first = machine.turn().unwrap();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| machine.turn());
+        // So that it most probably waits. If it comes later, its answer is the same.
+        std::thread::sleep(Duration::from_millis(50));
+        machine.remove().unwrap();
+        drop(first);
+        let error = second.join().unwrap().unwrap_err();
+        assert!(error.to_string().contains("removed meanwhile"), "{error}");
+    });
+    // Another one of the same name is another one.
+    let machine = store.create(Some("one"), &spec()).unwrap();
+    let _turn = machine.turn().unwrap();
+}

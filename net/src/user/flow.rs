@@ -190,10 +190,21 @@ impl Flow {
     }
 
     /// Whether this SYN of the guest begins another connection between the same ends, by its
-    /// number: the guest has forgotten this one.
-    pub fn forgotten(&self, syn: &[u8]) -> bool {
+    /// number: the guest has forgotten this one. Not while the host has not accepted what the guest
+    /// had sent: that must arrive.
+    pub fn forgotten(&mut self, syn: &[u8]) -> bool {
         let seq = guard::header(syn).map(|header| header.seq);
-        self.first.is_some() && seq.is_some() && self.first != seq
+        let other = self.first.is_some() && seq.is_some() && self.first != seq;
+        let waits = match &mut self.state {
+            State::Open(socket) => self.fin && socket.tcp().can_recv(),
+            State::Connecting { .. } => false,
+        };
+        other && !waits
+    }
+
+    /// Whether the guest has ended its side.
+    pub fn guest_ended(&self) -> bool {
+        self.fin
     }
 
     /// Whether the guest has not answered yet.

@@ -177,9 +177,12 @@ impl Connections {
             };
             let forgotten = syn && flow.forgotten(frame);
             match &mut flow.state {
-                // The guest uses its port again, and knows nothing of the last connection.
+                // The guest uses its port again, and knows nothing of the last connection. If it
+                // has not ended that, it has lost it.
                 State::Open(_) if forgotten => {
-                    flow.give_up();
+                    if !flow.guest_ended() {
+                        flow.give_up();
+                    }
                     self.remove(id);
                 }
                 State::Open(_) => {
@@ -396,7 +399,7 @@ enum Refusal {
     Reset,
     /// By ICMP, with this code.
     Unreachable(Icmpv4DstUnreachable),
-    /// Not at all: it waits, and may try again.
+    /// Not at all: it waits as long as the host has waited, and may try again.
     Silence,
 }
 
@@ -405,13 +408,8 @@ fn refusal(error: Errno) -> Refusal {
     match error {
         Errno::NETUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::NetUnreachable),
         Errno::HOSTUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::HostUnreachable),
-        // Nobody has answered, or the host lacks something that it may have later.
-        Errno::TIMEDOUT
-        | Errno::MFILE
-        | Errno::NFILE
-        | Errno::NOBUFS
-        | Errno::NOMEM
-        | Errno::ADDRNOTAVAIL => Refusal::Silence,
+        // Nobody has answered.
+        Errno::TIMEDOUT => Refusal::Silence,
         _ => Refusal::Reset,
     }
 }
@@ -450,8 +448,7 @@ mod tests {
             (Errno::NETUNREACH, Refusal::Unreachable(NetUnreachable)),
             (Errno::HOSTUNREACH, Refusal::Unreachable(HostUnreachable)),
             (Errno::TIMEDOUT, Refusal::Silence),
-            (Errno::MFILE, Refusal::Silence),
-            (Errno::ADDRNOTAVAIL, Refusal::Silence),
+            (Errno::MFILE, Refusal::Reset),
         ] {
             assert_eq!(refusal(error), expected, "{error}");
         }

@@ -228,7 +228,7 @@ impl Folder {
             watch.set_file(entry.inode, watched && entry.attr.st_nlink == 1);
         }
         entry.attr_timeout = self.attributes_kept(entry.inode, &entry.attr);
-        if self.cache != Cache::None && self.may_read(&entry.attr) {
+        if self.keeps() && self.may_read(&entry.attr) {
             entry.attr_flags |= NO_OPEN;
         }
         Ok(entry)
@@ -426,7 +426,7 @@ impl Folder {
         let (handle, whole) = match self.open.list_at(inode, offset) {
             Some((handle, whole)) => (handle, whole && watched),
             None => {
-                self.room.check(1)?;
+                let _room = self.room.check(1)?;
                 let handle = self.inner.opendir(ctx, inode, 0)?.0.unwrap_or(0);
                 (handle, offset == 0 && watched)
             }

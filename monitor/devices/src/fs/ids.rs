@@ -42,7 +42,7 @@ impl Ids {
 
     /// A file's attributes, for the guest.
     pub fn attr(self, mut attr: stat64) -> stat64 {
-        attr.st_ino &= VFS_MAX_INO;
+        attr.st_ino = small(attr.st_ino);
         if let Some((user, group)) = self.0 {
             attr.st_uid = changed(attr.st_uid, user, 0);
             attr.st_gid = changed(attr.st_gid, group, 0);
@@ -79,9 +79,24 @@ impl Ids {
 /// An entry of a list, for the guest.
 pub fn listed(entry: DirEntry<'_>) -> DirEntry<'_> {
     DirEntry {
-        ino: entry.ino & VFS_MAX_INO,
+        ino: small(entry.ino),
         ..entry
     }
+}
+
+/// The bit by which the crate marks the numbers that it makes up, where the host's has 48 bits or
+/// more, and one that fits into 53 bits. Below both are at most 47 bits, and the number of the
+/// mount of the host, which is less than 32 in most folders.
+const MADE_UP: [u64; 2] = [1 << 55, 1 << 52];
+
+/// The number that the guest sees for a number of the crate.
+fn small(number: u64) -> u64 {
+    let number = number & VFS_MAX_INO;
+    let [large, small] = MADE_UP;
+    if number & large == 0 {
+        return number;
+    }
+    number & !large | small
 }
 
 fn changed(number: u32, from: u32, to: u32) -> u32 {
@@ -123,6 +138,21 @@ mod tests {
         ] {
             let set = ids.set(owned(guest.0, guest.1));
             assert_eq!(owner(set), host, "{guest:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_files_have_53_bits() {
+        for (number, shown) in [
+            (0, 0),
+            (1 << 56 | 1 << 47 | 1234, 1 << 47 | 1234),
+            (1 << 56 | 1 << 55 | 7, 1 << 52 | 7),
+        ] {
+            let mut attr = owned(0, 0);
+            attr.st_ino = number;
+            let seen = Ids(None).attr(attr).st_ino;
+            assert_eq!(seen, shown);
+            assert!(seen < 1 << 53);
         }
     }
 

@@ -68,7 +68,7 @@ const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
 const FALLOCATE: u32 = 43;
 const LSEEK: u32 = 46;
-pub const SYNCFS: u32 = 50;
+const SYNCFS: u32 = 50;
 
 /// A flag of open(): do not wait for a lease.
 pub const NONBLOCK: u32 = libc::O_NONBLOCK.unsigned_abs();

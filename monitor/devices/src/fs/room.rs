@@ -8,11 +8,35 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The descriptors that the operations of all threads may keep which are being carried out. All
+/// folders of a process share its descriptors, so there is one such number.
+static PENDING: AtomicI32 = AtomicI32::new(0);
 
 /// The room that a folder has: descriptors below a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     end: RawFd,
+}
+
+/// An operation that was checked is being carried out.
+#[derive(Debug)]
+#[must_use = "the operation must be carried out before this is dropped"]
+pub struct Taking(RawFd);
+
+impl Taking {
+    /// Returns it, and how many descriptors all operations may keep.
+    fn begin(count: RawFd) -> (Self, RawFd) {
+        let before = PENDING.fetch_add(count, Ordering::SeqCst);
+        (Taking(count), before + count)
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        PENDING.fetch_sub(self.0, Ordering::SeqCst);
+    }
 }
 
 impl Room {
@@ -22,20 +46,21 @@ impl Room {
     }
 
     /// Checks for room. The caller then does one operation, which keeps at most `count` new
-    /// descriptors. The host always gives the lowest free number. So if the last `count` numbers
-    /// below the end are free, the new descriptors are below the end. This takes one host call for
-    /// each of these numbers.
+    /// descriptors, while it has the result. The host always gives the lowest free number. So if as
+    /// many numbers below the end are free as all threads are about to take, the new descriptors
+    /// are below the end. If these are the last ones, this takes one host call for each.
     ///
     /// One of the last numbers may have been in use for long, while lower ones have become free
-    /// since. So if they are not free, the check takes `count` descriptors for a moment, and looks
+    /// since. So if they are not free, the check takes as many descriptors for a moment, and looks
     /// where they are.
     ///
     /// # Errors
     /// EMFILE. The guest's kernel then forgets files that it does not use.
-    pub fn check(&self, count: RawFd) -> io::Result<()> {
-        let mut last = self.end.saturating_sub(count)..self.end;
-        if (self.end >= count && !last.any(is_open)) || self.gets(count) {
-            return Ok(());
+    pub fn check(&self, count: RawFd) -> io::Result<Taking> {
+        let (taking, all) = Taking::begin(count);
+        let mut last = self.end.saturating_sub(all)..self.end;
+        if (self.end >= all && !last.any(is_open)) || self.gets(all) {
+            return Ok(taking);
         }
         Err(io::Error::from_raw_os_error(libc::EMFILE))
     }

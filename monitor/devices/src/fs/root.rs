@@ -50,7 +50,7 @@ pub struct Root {
     pub path: String,
     /// Opened only once. Later the path may lead elsewhere: guests may write to folders above it
     /// that are shared too.
-    folder: Arc<OwnedFd>,
+    folder: OwnedFd,
     /// The host's folder of this process's descriptors. Paths of descriptors are read in it, by the
     /// one call for links that the policy of the device's thread admits.
     descriptors: OwnedFd,
@@ -105,7 +105,7 @@ impl Root {
             |path: &str| rustix::fs::open(path, flags, Mode::empty()).context(path.to_string());
         let mut root = Root {
             path: path.to_string(),
-            folder: Arc::new(open(path)?),
+            folder: open(path)?,
             descriptors: open("/proc/self/fd")?,
             sharing,
             local: false,
@@ -144,11 +144,6 @@ impl Root {
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             self.mounts.far_below(path)
         })
-    }
-
-    /// The folder, which was opened once.
-    pub fn folder(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.folder)
     }
 
     /// The room for descriptors of files in it.

@@ -111,14 +111,17 @@ fn a_connection_that_the_guest_has_forgotten_makes_way() {
         let mut raw = Raw::new(loopback());
         let mut service = raw.connect(&listener);
         if closed {
-            raw.send(ACK | FIN, b"");
+            raw.send(ACK | FIN, b"last");
         }
         raw.all(Duration::from_millis(20));
         raw.seq = raw.seq.wrapping_add(1_000_000);
         let mut second = raw.connect(&listener);
         service.set_read_timeout(Some(PATIENCE)).unwrap();
-        let end = service.read(&mut [0]).map_err(|error| error.kind());
-        if !closed {
+        let mut data = Vec::new();
+        let end = service.read_to_end(&mut data).map_err(|error| error.kind());
+        if closed {
+            assert_eq!((end, data.as_slice()), (Ok(4), b"last".as_slice()));
+        } else {
             assert_eq!(end, Err(ErrorKind::ConnectionReset));
         }
         raw.send(ACK, b"second");

@@ -50,7 +50,7 @@ macro_rules! own {
 macro_rules! made {
     ($(fn $name:ident($parent:ident, $made:ident $(, $argument:ident: $kind:ty)*);)*) => {
         $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<Entry> {
-            self.room.check(1)?;
+            let _room = self.room.check(1)?;
             // Before the answer, or a change between the two is not reported.
             let watched = self.watched($parent);
             let _own = self.own_name($parent, $made);
@@ -75,7 +75,7 @@ impl FileSystem for Folder {
     }
 
     fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
-        self.room.check(1)?;
+        let _room = self.room.check(1)?;
         let watched = self.watched(parent);
         match self.inner.lookup(ctx, parent, name) {
             Ok(entry) => self.complete(watched, entry),
@@ -158,7 +158,7 @@ impl FileSystem for Folder {
             self.open_again(inode)?;
             return Ok((Some(0), OpenOptions::KEEP_CACHE, None));
         }
-        self.room.check(1)?;
+        let _room = self.room.check(1)?;
         let cut = flags & libc::O_TRUNC.unsigned_abs() != 0;
         let _own = cut.then(|| self.own_contents(inode));
         let (handle, mut options, passthrough) = place::opening(self.placed(flags), |flags| {
@@ -181,7 +181,7 @@ impl FileSystem for Folder {
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         args.flags = self.placed(args.flags);
         // The open file, and its node.
-        self.room.check(2)?;
+        let _room = self.room.check(2)?;
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
         let made = self.make(ctx, parent, name, args);
@@ -287,7 +287,7 @@ impl FileSystem for Folder {
         inode: u64,
         flags: u32,
     ) -> io::Result<(Option<u64>, OpenOptions)> {
-        self.room.check(1)?;
+        let _room = self.room.check(1)?;
         self.inner.opendir(ctx, inode, flags)
     }
 
@@ -383,7 +383,8 @@ impl FileSystem for Folder {
             };
             let mut known = |listed: DirEntry<'_>, entry: Entry| {
                 let inode = entry.inode;
-                self.room
+                let _room = self
+                    .room
                     .check(1)
                     .inspect_err(|_| self.inner.forget(ctx, inode, 1))?;
                 let (offset, name) = (listed.offset, listed.name);
@@ -447,7 +448,7 @@ impl FileSystem for Folder {
         mode: u32,
         umask: u32,
     ) -> io::Result<Entry> {
-        self.room.check(1)?;
+        let _room = self.room.check(1)?;
         let watched = self.watched(parent);
         let _own = self.own_name(parent, name);
         let made = self.inner.mkdir(ctx, parent, name, mode, umask);

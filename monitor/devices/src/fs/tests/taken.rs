@@ -39,18 +39,26 @@ fn without_room_no_file_is_taken() {
     sender.ok(super::GETATTR, ROOT, &[0; 16]);
 }
 
-/// `sync` in the guest reaches the host's disk.
+/// Where times may be equal although the contents are not, the guest asks each time that it opens a
+/// file, and keeps nothing.
 #[test]
-fn everything_is_written_on_request() {
+fn of_far_files_nothing_is_kept() {
+    /// `fuse_attr.flags` in the answer to a lookup, and `open_flags` in that to an open.
+    const ATTR_FLAGS: usize = 124;
+    const OPEN_FLAGS: usize = 8;
     let folder = tempfile::tempdir().unwrap();
-    for (access, answer) in [
-        (Access::Write, Ok(())),
-        // Nothing can have been written.
-        (Access::ReadOnly, Err(libc::ENOSYS)),
-    ] {
-        let mut sender = Sender::new(Fs::new(folder.path(), "test", access).unwrap());
-        let said = sender.send(super::super::place::SYNCFS, ROOT, &[0; 8]);
-        assert_eq!(said.map(drop), answer, "{access:?}");
+    fs::write(folder.path().join("file"), "x").unwrap();
+    for local in [true, false] {
+        let mut device = Fs::new(folder.path(), "test", Access::Write).unwrap();
+        device.root.local = local;
+        device.serving = device.root.serve().unwrap();
+        let mut sender = Sender::new(device);
+        let found = sender.ok(super::LOOKUP, ROOT, b"file\0");
+        let word = |answer: &[u8], at| u32::from_le_bytes(answer[at..at + 4].try_into().unwrap());
+        assert_eq!(word(&found, ATTR_FLAGS) >> 31 == 1, local, "needs no open");
+        let node = super::long(&found, 0);
+        let opened = sender.ok(OPEN, node, &bytes(&[0, 0]));
+        assert_eq!(word(&opened, OPEN_FLAGS) & 2 == 2, local, "keeps contents");
     }
 }
 

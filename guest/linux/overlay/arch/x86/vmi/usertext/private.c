@@ -256,7 +256,20 @@ unsigned long private_leave_stub(const struct mm_struct *mm, unsigned long ip)
 
 		if (ip - site->stub < VMI_PATCH_SLOT_MAX)
 			return site->start + min(ip - site->stub, site->back - 2 - site->start);
-		if (site->cave && ip == site->cave)
+	}
+	return ip;
+}
+
+/* Other code may lie at the place of a site by now. */
+unsigned long private_leave_cave(const struct mm_struct *mm, unsigned long ip, const u8 *jump)
+{
+	const struct vmi_sites *sites = mm->context.vmi.sites;
+	unsigned int i;
+
+	for (i = 0; sites && i < sites->sites; i++) {
+		const struct site *site = &sites->site[i];
+
+		if (site->cave && ip == site->cave && !memcmp(site->cave_new, jump, JUMP_SIZE))
 			return site->start;
 	}
 	return ip;

@@ -18,9 +18,12 @@ enum outcome private_claim(struct vm_area_struct *vma, const struct pt_regs *reg
 void private_put_back(struct mm_struct *mm, unsigned long start, unsigned long end);
 
 /*
- * For an address in a stub: the instruction of the site where a thread in the same state would be.
- * The same address for any other. The caller holds the mmap lock.
+ * For an address in a mapping of stubs: the instruction of the site where a thread in the same
+ * state would be. The same address if there is no stub. The caller holds the mmap lock.
  */
 unsigned long private_leave_stub(const struct mm_struct *mm, unsigned long ip);
+
+/* The same for the address of a jump, which has these bytes. */
+unsigned long private_leave_cave(const struct mm_struct *mm, unsigned long ip, const u8 *jump);
 
 #endif

@@ -113,14 +113,6 @@ void vmi_sites_fork(struct task_struct *task)
 	cpuid_fork(task);
 }
 
-/* Whether a jump begins there, as the one from padding to a stub. */
-static bool at_jump(unsigned long ip)
-{
-	u8 byte;
-
-	return !get_user(byte, (const u8 __user *)ip) && byte == 0xe9;
-}
-
 /*
  * Moves a thread that is in a stub to where it would be in its own code: nothing else that the
  * program could use has changed. Signals, debuggers and core dumps then find it there. C libraries
@@ -134,7 +126,8 @@ void vmi_leave_stub(struct pt_regs *regs)
 {
 	struct mm_struct *mm = current->mm;
 	struct vm_area_struct *vma;
-	bool shared, area;
+	u8 jump[JUMP_SIZE] = {};
+	bool known = false;
 
 	/* A system call returns to its site. */
 	if (!mm || (long)regs->orig_ax >= 0 || regs->flags & X86_EFLAGS_TF ||
@@ -142,21 +135,24 @@ void vmi_leave_stub(struct pt_regs *regs)
 		return;
 	vma = lock_vma_under_rcu(mm, regs->ip);
 	if (vma) {
-		shared = text_is(vma);
-		area = stub_area_is(vma);
-		if (shared)
-			regs->ip = text_leave(vma, regs->ip);
+		known = !stub_area_is(vma);
+		regs->ip = text_leave(vma, regs->ip);
 		vma_end_read(vma);
-		/* The sites of a process need the mmap lock. */
-		if (shared || (!area && !at_jump(regs->ip)))
-			return;
 	}
+	/* Stubs of this process need the mmap lock, and so does a jump in padding. */
+	if (known && (!READ_ONCE(mm->context.vmi.sites) ||
+		      copy_from_user(jump, (const u8 __user *)regs->ip, JUMP_SIZE) ||
+		      jump[0] != 0xe9))
+		return;
 	if (mmap_read_lock_killable(mm))
 		return;
 	vma = vma_lookup(mm, regs->ip);
-	if (vma)
-		regs->ip = text_is(vma) ? text_leave(vma, regs->ip) :
-					  private_leave_stub(mm, regs->ip);
+	if (vma && stub_area_is(vma))
+		regs->ip = private_leave_stub(mm, regs->ip);
+	else if (vma && text_is(vma))
+		regs->ip = text_leave(vma, regs->ip);
+	else if (vma)
+		regs->ip = private_leave_cave(mm, regs->ip, jump);
 	mmap_read_unlock(mm);
 }
 
@@ -185,7 +181,10 @@ void __syscall_sites_put_back(struct mm_struct *mm)
 	if (!vmi_sites_offered || test_and_set_bit(MM_CONTEXT_SITES_OFF, &mm->context.flags))
 		return;
 	mmap_write_lock(mm);
-	__syscall_sites_put_back_range(mm, 0, ULONG_MAX);
+	/* The next debugger tries again what the end of this one has prevented. */
+	if (text_revert_range(mm, 0, ULONG_MAX))
+		clear_bit(MM_CONTEXT_SITES_OFF, &mm->context.flags);
+	private_put_back(mm, 0, ULONG_MAX);
 	mmap_write_unlock(mm);
 }
 

@@ -254,19 +254,24 @@ int text_revert(struct vm_area_struct *vma)
 	return error;
 }
 
-void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end)
+int text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end)
 {
 	struct vm_area_struct *vma;
+	int error = 0, this;
 	VMA_ITERATOR(iterator, mm, start);
 
 	if (!test_bit(MM_CONTEXT_TEXTS, &mm->context.flags))
-		return;
+		return 0;
 	for_each_vma_range(iterator, vma, end) {
 		if (!text_is(vma))
 			continue;
-		if (!text_revert(vma))
+		this = text_revert(vma);
+		if (this)
+			error = this;
+		else
 			sites_note(PUT_BACK);
 	}
+	return error;
 }
 
 unsigned long text_leave(const struct vm_area_struct *vma, unsigned long ip)
@@ -336,10 +341,11 @@ unsigned int text_warm(unsigned long ip, const struct pt_regs *regs, bool cpuid)
 }
 
 /* Visits each thread, not each process: the first thread of a process may have ended. */
-static void revert_all(void)
+static int revert_all(void)
 {
 	struct task_struct *task;
 	struct mm_struct *mm;
+	int error = 0, this;
 	struct pid *pid;
 	pid_t nr;
 
@@ -354,7 +360,8 @@ static void revert_all(void)
 		mm = task ? get_task_mm(task) : NULL;
 		if (mm) {
 			mmap_write_lock(mm);
-			text_revert_range(mm, 0, ULONG_MAX);
+			this = text_revert_range(mm, 0, ULONG_MAX);
+			error = this ? this : error;
 			mmap_write_unlock(mm);
 			mmput(mm);
 		}
@@ -362,16 +369,22 @@ static void revert_all(void)
 			put_task_struct(task);
 	}
 	rcu_read_unlock();
+	return error;
 }
 
 /* uprobes finds mappings by the file, so from now on there are no mappings of texts. */
 void syscall_sites_refuse(void)
 {
+	/* A caller that was killed has left some. */
+	static bool some_left;
 	unsigned int pass;
+	int error = 0;
 
-	if (!text_refuse())
+	if (!text_refuse() && !xchg(&some_left, false))
 		return;
 	/* Twice: during the first pass a fork may be about to copy a mapping. */
 	for (pass = 0; pass < 2; pass++)
-		revert_all();
+		error = revert_all();
+	if (error)
+		WRITE_ONCE(some_left, true);
 }

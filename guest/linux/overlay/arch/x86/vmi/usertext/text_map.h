@@ -33,7 +33,7 @@ bool text_join(struct vm_area_struct *vma);
  * text_revert() then returns an error.
  */
 int text_revert(struct vm_area_struct *vma);
-void text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end);
+int text_revert_range(struct mm_struct *mm, unsigned long start, unsigned long end);
 
 /*
  * private_leave_stub() for stubs of a text. The caller prevents changes of the mapping that holds
