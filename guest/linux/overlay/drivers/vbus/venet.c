@@ -44,8 +44,11 @@ static bool poll_sent(struct venet_pair *pair, struct netdev_queue *queue, int b
 
 	if (venet_room(pair->tx) == VENET_COUNT)
 		return false;
-	if (!__netif_tx_trylock(queue))
+	if (!__netif_tx_trylock(queue)) {
+		/* The sender may have seen the timer pending that has led here. */
+		mod_timer(&pair->timer, jiffies + 1);
 		return READ_ONCE(pair->awaited);
+	}
 	if (pair->awaited)
 		vbus_side_look(pair->tx->here);
 	venet_reclaim(pair, budget);

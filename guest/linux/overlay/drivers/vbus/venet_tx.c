@@ -138,7 +138,8 @@ netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev)
 	/* A stopped queue must see what came back since. */
 	if (venet_room(pair->tx) < MUCH || pair->bytes >= MUCH_BYTES)
 		await(pair);
-	else if (!timer_pending(&pair->timer))
+	/* Also then: it bounds the wait if a notification is missed. */
+	if (!timer_pending(&pair->timer))
 		mod_timer(&pair->timer, jiffies + 1);
 	if (!more || netif_tx_queue_stopped(queue))
 		venet_kick(pair, pair->tx);
