@@ -382,7 +382,7 @@ impl Machine {
             opened => opened.with_context(|| self.folder.display().to_string())?,
         };
         flock(&folder, FlockOperation::LockExclusive)?;
-        // The one that was waited for may have removed it.
+        // The command that held the lock before may have removed the machine.
         let held = folder.metadata()?;
         let named = fs::metadata(&self.folder).map_err(|_| removed())?;
         if (named.dev(), named.ino()) != (held.dev(), held.ino()) {

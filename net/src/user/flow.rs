@@ -23,9 +23,9 @@ const ACK_DELAY: Duration = Duration::from_millis(5);
 /// twice as many after the next one, up to [`MOST_PROMPT`].
 const PROMPT: u32 = 8;
 const MOST_PROMPT: u32 = 1024;
-/// So many times a connection to the guest is begun anew, where the guest remembers another.
+/// The most times that a connection to the guest is begun anew because the guest is in TIME-WAIT.
 const MOST_AGAIN: u8 = 3;
-/// So many acknowledgements that acknowledge nothing new make smoltcp send again.
+/// The number of duplicate acknowledgements after which smoltcp retransmits.
 const DUPLICATES: usize = 3;
 
 /// A socket of smoltcp, alone in its set: a frame is given to the socket of its connection, and no
@@ -112,11 +112,11 @@ pub struct Flow {
     pub published: bool,
     /// The number of the guest's SYN, where that has begun the connection.
     first: Option<u32>,
-    /// So many times the connection was begun anew.
+    /// How many times the connection was begun anew.
     again: u8,
-    /// The guest had no room for data when it last said how much it has.
+    /// The last window that the guest announced was 0.
     no_room: bool,
-    /// So much was to be acknowledged by the guest when the flow was last served.
+    /// Bytes that the guest had not acknowledged when the flow was last served.
     owed: usize,
     /// When something last came from either side.
     pub used: Instant,
@@ -295,9 +295,9 @@ impl Flow {
         }
     }
 
-    /// The guest has told how much room it has. While it had none, it may have dropped what was on
-    /// the way. smoltcp then waits for room, and forgets that something is not acknowledged. So it
-    /// gets the acknowledgement as often as makes it send again at once.
+    /// The guest has announced a window. If the last one was 0, the guest may have dropped segments
+    /// that were on the way. smoltcp stops its retransmission timer at a window of 0, and does not
+    /// start it again. So it receives this acknowledgement as duplicates, and retransmits at once.
     fn room(&mut self, wire: &mut Wire<'_>, header: &Header, frame: &[u8]) {
         let State::Open(socket) = &mut self.state else {
             return;

@@ -21,9 +21,9 @@ void end(pid_t child);
  * Makes a copy do something (act_as). Returns its exit code, or 128 plus the signal that ended it.
  */
 int once(const char *path, const char *what, const char *argument);
-/* After so many runs all sites are counted. */
+/* The number of runs after which the kernel has counted all sites. */
 #define OFTEN 24
-/* Runs a copy that must end well, once or OFTEN times. */
+/* Runs a copy once, or OFTEN times. Each run must end with 0. */
 void does(const char *path, const char *what, const char *argument);
 void often(const char *path, const char *what);
 

@@ -125,8 +125,8 @@ impl FileSystem for Folder {
     ) -> io::Result<(stat64, Duration)> {
         let handle = given(handle);
         let _own = self.own_file(inode);
-        // A program that has it open without a handle goes on reading. If the file cannot be
-        // opened now, it could not be opened by the program either.
+        // A program that has it open without a handle can then go on reading, as long as the device
+        // keeps the file open. If this fails, the program could not have opened the file either.
         let mode = valid.contains(SetattrValid::MODE);
         if self.keeps() && mode && attr.st_mode & (libc::S_IFMT | libc::S_IRUSR) == libc::S_IFREG {
             let _ = self.open_again(inode);
