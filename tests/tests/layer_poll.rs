@@ -21,7 +21,6 @@ fn program(folder: &TempDir, fault: Option<&str>) -> PathBuf {
         .args(["layers/process", "layers", "abi/include"].map(include))
         .args(fault.map(|fault| format!("-DVMI_FAULT_{fault}=1")))
         .arg(root.join("tests/layer/poll/poll.c"))
-        .arg(root.join("layers/process/vcpu/poll.c"))
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

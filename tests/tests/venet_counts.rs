@@ -27,6 +27,8 @@ const IDLE: Duration = Duration::from_millis(3);
 const WAKE_UP_COST: u64 = 4;
 /// How often an idle card's thread may be given a CPU in three seconds.
 const IDLE_RUNS: u64 = 12;
+/// One of so many idle times of three seconds must be within these limits.
+const IDLE_TRIES: usize = 5;
 /// One test at a time: what another one does with the processors is counted, too.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -88,6 +90,36 @@ fn used(machine: &Worker) -> [(Duration, u64); 2] {
         .map(|(time, runs)| (Duration::from_nanos(time), runs))
 }
 
+/// What an idle card and an idle vCPU do too much in three seconds.
+fn idle(machine: &mut Worker) -> Vec<String> {
+    let second = Duration::from_secs(1);
+    let bare = std::thread::spawn(move || tree::bare_wake_up(second * 3, second));
+    let before = used(machine);
+    let counts = counted(machine, "sleep 3");
+    let after = used(machine);
+    let bare = Duration::from_nanos(bare.join().unwrap());
+    let [(card, card_runs), (vcpu, vcpu_runs)] =
+        [0, 1].map(|i| (after[i].0 - before[i].0, after[i].1 - before[i].1));
+    let [notifications, interrupts, wakeups] = counts;
+    let seen = format!(
+        "{notifications} notifications, {interrupts} interrupts, {wakeups} wake-ups; {card:?} of \
+         the card's thread in {card_runs} runs, {vcpu:?} of the vCPU's in {vcpu_runs}; a bare \
+         wake-up costs {bare:?}"
+    );
+    println!("idle: {seen}");
+    let wake_ups = |runs: u64| bare * u32::try_from(runs * WAKE_UP_COST).unwrap();
+    [
+        (counts.iter().any(|&n| n > 3), "the card is used"),
+        (card_runs > IDLE_RUNS, "the card's thread wakes up"),
+        (card > IDLE + wake_ups(card_runs), "the card's thread works"),
+        // The commands before and after the sleep are the vCPU's.
+        (vcpu > IDLE * 10 + wake_ups(vcpu_runs), "the vCPU works"),
+    ]
+    .into_iter()
+    .filter_map(|(wrong, what)| wrong.then(|| format!("{what}: {seen}")))
+    .collect()
+}
+
 #[test]
 fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     let _alone = alone();
@@ -103,30 +135,14 @@ fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     assert!(notifications > 0 && notifications < TRIPS * 2);
     assert!(interrupts > 10 && interrupts < TRIPS * 2);
 
-    // The connections have ended, and nobody does anything.
+    // The connections have ended, and nobody does anything. What else the host runs can take time
+    // from a try, and what is wrong with the card or the vCPU shows in each.
     std::thread::sleep(Duration::from_secs(1));
-    let second = Duration::from_secs(1);
-    let bare = std::thread::spawn(move || tree::bare_wake_up(second * 3, second));
-    let before = used(&machine);
-    let [notifications, interrupts, wakeups] = counted(&mut machine, "sleep 3");
-    let after = used(&machine);
-    let bare = Duration::from_nanos(bare.join().unwrap());
-    let [(card, card_runs), (vcpu, vcpu_runs)] =
-        [0, 1].map(|i| (after[i].0 - before[i].0, after[i].1 - before[i].1));
-    println!("idle: {notifications} notifications, {interrupts} interrupts, {wakeups} wake-ups");
-    println!(
-        "idle: {card:?} of the card's thread in {card_runs} runs, {vcpu:?} of the vCPU's in \
-         {vcpu_runs}; a bare wake-up costs {bare:?}"
-    );
-    assert!(notifications <= 3 && interrupts <= 3 && wakeups <= 3);
-    assert!(card_runs <= IDLE_RUNS, "the card's thread wakes up");
-    let wake_ups = |runs: u64| bare * u32::try_from(runs * WAKE_UP_COST).unwrap();
-    assert!(
-        card <= IDLE + wake_ups(card_runs),
-        "the card's thread works"
-    );
-    // The commands before and after the sleep are the vCPU's.
-    assert!(vcpu <= IDLE * 10 + wake_ups(vcpu_runs), "the vCPU works");
+    let tries = (0..IDLE_TRIES).map(|_| idle(&mut machine));
+    let wrong: Vec<_> = tries
+        .map_while(|wrong| (!wrong.is_empty()).then_some(wrong))
+        .collect();
+    assert!(wrong.len() < IDLE_TRIES, "{wrong:#?}");
     machine.end();
 }
 
