@@ -14,6 +14,8 @@ fn machine() -> Worker {
     Worker::start(None, SCRIPT, |folder| {
         let nic = source_root().join("tests/guest/nic");
         linux::compile(&nic, &folder.join("nic"));
+        let datagrams = source_root().join("tests/guest/datagrams");
+        linux::compile(&datagrams, &folder.join("datagrams"));
         let volume = format!("{}:/x:ro", folder.display());
         let words = [
             "--cpus",
@@ -51,6 +53,19 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
         (name.clone(), value - before)
     };
     after.iter().map(grown).collect()
+}
+
+/// Programs that wait until the card has sent what fills their sockets' buffers, and that hear
+/// nothing: two on two vCPUs by one pair of queues, and one with a small buffer.
+#[test]
+fn senders_of_datagrams_do_not_wait_for_a_timer() {
+    let mut machine = machine();
+    machine.tell("/x/nic eth0 1");
+    let both = "/x/datagrams 10.0.2.2 9 400000 & /x/datagrams 10.0.2.2 9 400000; \
+        first=$?; wait $!; echo $first $? | tr '\\n' ' '";
+    assert_eq!(machine.tell(both).trim(), "0 0");
+    let small = "/x/datagrams 10.0.2.2 9 40000 8192; echo $? | tr '\\n' ' '";
+    assert_eq!(machine.tell(small).trim(), "0");
 }
 
 #[test]

@@ -77,6 +77,8 @@ int vbus_north_begin(struct vbus_north *north, void *memory, __u64 len, __u32 co
 int vbus_north_post(struct vbus_north *north, const struct vbus_buffer *buffer);
 /* Takes the oldest buffer if it came back: 1, 0 (none) or -VBUS_BREACH_*. */
 int vbus_north_take(struct vbus_north *north, struct vbus_returned *returned);
+/* Whether vbus_north_take() has something to return: a cheap look at one word. */
+int vbus_north_returned(const struct vbus_north *north);
 
 /* The other side has stored work. 1: the caller must notify `side`. */
 int vbus_side_inject(struct vbus_side *side);

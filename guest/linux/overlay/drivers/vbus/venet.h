@@ -40,8 +40,9 @@ struct venet_pair {
 
 	/* Transmit, under the lock of the device's queue: bytes that the device has. */
 	unsigned int bytes;
-	/* The device tells when it has sent. */
+	/* The device tells when it has sent: until it has sent this. */
 	bool awaited;
+	u32 until;
 	/* Looks for what was sent where nothing else does. */
 	struct timer_list timer;
 

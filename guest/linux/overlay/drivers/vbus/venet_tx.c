@@ -5,6 +5,7 @@
  * what is sent next and a timer free what it has done.
  */
 #include <linux/if_vlan.h>
+#include <net/sock.h>
 #include "venet.h"
 
 /* So many bytes or descriptors that the device has make it notify: a program may wait for them. */
@@ -88,21 +89,37 @@ void venet_reclaim(struct venet_pair *pair, int budget)
 	room = venet_room(pair->tx);
 	if (netif_tx_queue_stopped(queue) && !pair->venet->broken && room >= 2 * LARGEST)
 		netif_tx_wake_queue(queue);
-	if (pair->awaited && room > VENET_COUNT - MUCH && pair->bytes < MUCH_BYTES) {
+	if (pair->awaited && room > VENET_COUNT - MUCH && pair->bytes < MUCH_BYTES &&
+	    (s32)(pair->tx->north.head - pair->until) >= 0) {
 		vbus_side_disable(pair->tx->here);
 		pair->awaited = false;
 	}
 }
 
-/* After much was posted: the device is to notify. */
+/*
+ * The device is to notify. What it gave back before it could know of that may be all that it has,
+ * and a notification that is missed for that reason never comes. So this looks for it at last.
+ */
 static void await(struct venet_pair *pair)
 {
-	if (!pair->awaited) {
-		pair->awaited = true;
-		vbus_side_look(pair->tx->here);
-		if (vbus_side_rest(pair->tx->here))
-			napi_schedule(&pair->napi);
-	}
+	if (pair->awaited)
+		return;
+	pair->awaited = true;
+	pair->until = pair->tx->north.head;
+	vbus_side_look(pair->tx->here);
+	if (vbus_side_rest(pair->tx->here) || vbus_north_returned(&pair->tx->north))
+		napi_schedule(&pair->napi);
+}
+
+/*
+ * A program waits when its frames fill its socket's buffer, and goes on when half of that is free.
+ * Frames of TCP are freed when the other side's acknowledgement comes.
+ */
+static bool fills(const struct sk_buff *skb)
+{
+	const struct sock *sk = skb->sk;
+
+	return sk && sk_fullsock(sk) && !sk_is_tcp(sk) && !sock_writeable(sk);
 }
 
 netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -135,11 +152,14 @@ netdev_tx_t venet_xmit(struct sk_buff *skb, struct net_device *dev)
 	dev_sw_netstats_tx_add(dev, 1, len);
 	if (venet_room(pair->tx) < LARGEST)
 		netif_tx_stop_queue(queue);
+	if (fills(skb)) {
+		await(pair);
+		pair->until = pair->tx->north.tail;
+	}
 	/* A stopped queue must see what came back since. */
 	if (venet_room(pair->tx) < MUCH || pair->bytes >= MUCH_BYTES)
 		await(pair);
-	/* Also then: it bounds the wait if a notification is missed. */
-	if (!timer_pending(&pair->timer))
+	else if (!pair->awaited && !timer_pending(&pair->timer))
 		mod_timer(&pair->timer, jiffies + 1);
 	if (!more || netif_tx_queue_stopped(queue))
 		venet_kick(pair, pair->tx);
