@@ -3,6 +3,7 @@
 
 mod bounds;
 mod ends;
+mod evictions;
 mod hostile;
 mod limits;
 mod outsiders;

@@ -25,6 +25,14 @@ const BURST: usize = 32;
 /// The most addresses that may answer on a socket: those to which the guest has sent last.
 const TARGETS: usize = 64;
 const DNS_PORT: u16 = 53;
+/// The most sockets of name queries. The others have their own room: however many names a guest
+/// looks up, its flows stay.
+const QUERIES: usize = 64;
+const OTHERS: usize = MAX_UDP - QUERIES;
+/// So many sockets are kept at the cost of those that ask once, such as queries for the time.
+const KEPT: usize = OTHERS * 3 / 4;
+/// A flow that was answered, and sends after so long, is no single question.
+const FLOW: Duration = Duration::from_secs(2);
 
 /// The user of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,8 +49,16 @@ struct Entry {
     socket: UdpSocket,
     /// It is in the queue of those that may have datagrams.
     queued: bool,
+    since: Instant,
     /// When the guest has sent last.
     used: Instant,
+    /// Datagrams of the guest that were not answered, as far as answers and questions are one to
+    /// one.
+    owed: u32,
+    /// Somebody has answered.
+    answered: bool,
+    /// It is a flow of both directions that lasts.
+    kept: bool,
     /// Where the guest has sent to, and how it has named that.
     targets: Recent<SocketAddr, SocketAddrV4>,
 }
@@ -130,6 +146,19 @@ impl Datagrams {
         to: SocketAddrV4,
         data: &[u8],
     ) {
+        self.outgoing_at(config, events, from, to, data, Instant::now());
+    }
+
+    /// The same at this time.
+    pub fn outgoing_at(
+        &mut self,
+        config: &Config,
+        events: &Events,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        data: &[u8],
+        now: Instant,
+    ) {
         if !frame::unicast(*from.ip()) {
             return;
         }
@@ -145,22 +174,29 @@ impl Datagrams {
         };
         let Some(target) = target else { return };
         let key = Key { guest: from, query };
-        if !self.entries.contains_key(&key) && self.open(events, key, target).is_err() {
+        if !self.entries.contains_key(&key) && self.open(events, key, target, now).is_err() {
             return;
         }
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.used = Instant::now();
-            entry.targets.note(target, to, entry.used);
+            let lasts = now.duration_since(entry.since) >= FLOW;
+            entry.kept |= !query && entry.answered && lasts;
+            entry.owed = entry.owed.saturating_add(1);
+            entry.used = now;
+            entry.targets.note(target, to, now);
             // The first one gives the socket a port.
             let _ = entry.socket.send_to(data, target);
         }
     }
 
     /// Makes a socket that can send to addresses such as the target.
-    fn open(&mut self, events: &Events, key: Key, target: SocketAddr) -> io::Result<()> {
-        if self.entries.len() >= MAX_UDP {
-            self.close_oldest();
-        }
+    fn open(
+        &mut self,
+        events: &Events,
+        key: Key,
+        target: SocketAddr,
+        now: Instant,
+    ) -> io::Result<()> {
+        self.make_room(key.query);
         let family = if target.is_ipv4() {
             AddressFamily::INET
         } else {
@@ -176,17 +212,32 @@ impl Datagrams {
             id,
             socket: UdpSocket::from(socket),
             queued: false,
-            used: Instant::now(),
+            since: now,
+            used: now,
+            owed: 0,
+            answered: false,
+            kept: false,
             targets: Recent::new(TARGETS),
         };
         self.entries.insert(key, entry);
         Ok(())
     }
 
-    /// Closes the socket that was idle longest, so that there is room for another.
-    fn close_oldest(&mut self) {
-        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
-        if let Some(key) = oldest.map(|(key, _)| *key) {
+    /// Makes room for another socket, for name queries or for others. Where there is none, that of
+    /// its kind closes that was idle longest: of name queries one that was answered before one that
+    /// waits, and of the others a single question before a flow, unless nearly all are flows.
+    fn make_room(&mut self, query: bool) {
+        let same = || self.entries.iter().filter(|(key, _)| key.query == query);
+        if same().count() < if query { QUERIES } else { OTHERS } {
+            return;
+        }
+        let protect = same().filter(|(_, entry)| entry.kept).count() <= KEPT;
+        let rank = |entry: &Entry| match query {
+            true => (entry.owed > 0, entry.used),
+            false => (protect && entry.kept, entry.used),
+        };
+        let victim = same().min_by_key(|(_, entry)| rank(entry));
+        if let Some(key) = victim.map(|(key, _)| *key) {
             self.close(key);
         }
     }
@@ -242,10 +293,17 @@ impl Datagrams {
                 let entry = key.and_then(|key| Some((key.guest, self.entries.get_mut(key)?)));
                 entry.map(|(guest, entry)| {
                     entry.queued = false;
-                    let targets = &entry.targets;
+                    let (targets, mut hits) = (&entry.targets, 0);
                     // Nobody else than who was asked.
-                    let ends = |peer| targets.get(&peer).map(|(from, _)| (from, guest));
-                    receive(&entry.socket, buffer, ends, &mut to_guest)
+                    let ends = |peer| {
+                        let (from, _) = targets.get(&peer)?;
+                        hits += 1;
+                        Some((from, guest))
+                    };
+                    let looked = receive(&entry.socket, buffer, ends, &mut to_guest);
+                    entry.owed = entry.owed.saturating_sub(hits);
+                    entry.answered |= hits > 0;
+                    looked
                 })
             };
             let Some(Looked { more, room }) = looked else {
