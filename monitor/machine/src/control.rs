@@ -250,6 +250,7 @@ pub struct Asked {
     stream: UnixStream,
     /// The machine's name.
     name: String,
+    patience: Duration,
     until: Instant,
 }
 
@@ -270,6 +271,7 @@ impl Asked {
         Ok(Asked {
             stream,
             name: machine.name.clone(),
+            patience: PATIENCE,
             until: Instant::now() + PATIENCE,
         })
     }
@@ -307,7 +309,7 @@ impl Asked {
             Err(Errno::AGAIN | Errno::INTR) => bail!(
                 "machine {}: its monitor has not answered for {} s",
                 self.name,
-                PATIENCE.as_secs()
+                self.patience.as_secs()
             ),
             Err(error) => return Err(unreachable(&self.name, error).into()),
         };
@@ -353,7 +355,21 @@ fn unreachable(name: &str, why: impl ToString) -> Unreachable {
 /// # Errors
 /// The same as for [`Asked`].
 pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedFd>> {
-    let asked = Asked::new(machine, request)?;
+    ask_within(machine, request, PATIENCE)
+}
+
+/// The same, with this limit for the answer: a stopped monitor gives none.
+///
+/// # Errors
+/// The machine has no monitor that listens, it refuses the request, or it does not answer in time.
+pub fn ask_within(
+    machine: &Machine,
+    request: &Request,
+    patience: Duration,
+) -> anyhow::Result<Option<OwnedFd>> {
+    let mut asked = Asked::new(machine, request)?;
+    asked.patience = patience;
+    asked.until = Instant::now() + patience;
     loop {
         if let Poll::Ready(file) = asked.answer()? {
             return Ok(file);

@@ -80,6 +80,9 @@ pub struct Spec {
     pub workdir: Option<PathBuf>,
     /// The user that the command runs as.
     pub user: Option<String>,
+    /// The signal by which `paravane stop` asks the command to end; `None` for SIGTERM.
+    #[serde(default)]
+    pub stop_signal: Option<u8>,
     /// In the background, the command's input stays open for `attach`.
     #[serde(default)]
     pub interactive: bool,

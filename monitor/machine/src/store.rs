@@ -391,6 +391,11 @@ impl Machine {
         Ok(folder)
     }
 
+    /// Whether no command has removed it.
+    pub fn exists(&self) -> bool {
+        self.folder.exists()
+    }
+
     /// Removes the machine, which must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
         let complain = || format!("cannot remove {}", self.folder.display());
@@ -412,6 +417,10 @@ impl Machine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
+        // A power failure leaves a record that was not on the disk yet empty, or with zeros.
+        if text.iter().all(|byte| matches!(byte, 0 | b' ')) {
+            return Ok(None);
+        }
         let value = serde_json::from_slice(&text)
             .with_context(|| format!("{} is damaged", path.display()))?;
         Ok(Some(value))

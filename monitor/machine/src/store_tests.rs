@@ -37,6 +37,7 @@ fn spec() -> Spec {
         consoles: Vec::new(),
         debuggable: false,
         stats: false,
+        stop_signal: Some(2),
         layer: Some(RomLayer::Native),
         restart: Restart::OnFailure(Some(3)),
         timeout: Some(1),

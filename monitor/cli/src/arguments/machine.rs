@@ -221,6 +221,11 @@ pub struct MachineOptions {
     )]
     pub restart: Restart,
 
+    /// Signal by which `paravane stop` asks the command to end: its number, or its name as in
+    /// `kill -l` [default: the image's, or TERM]
+    #[arg(long, value_name = "SIGNAL", value_parser = signal)]
+    pub stop_signal: Option<u8>,
+
     /// End the machine S seconds after its start, with exit code 124
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: Option<u64>,
@@ -393,7 +398,7 @@ pub struct Stop {
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
-    /// Seconds that the command has after SIGTERM
+    /// Seconds that the command has after its signal
     #[arg(
         long, short, value_name = "S", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=3600)
@@ -413,7 +418,7 @@ pub struct Kill {
 }
 
 /// Parses the number of a signal from 1 to 31, or its name with or without `SIG`.
-fn signal(text: &str) -> Result<u8, String> {
+pub fn signal(text: &str) -> Result<u8, String> {
     let named = |number: &u8| {
         let name = signal_hook::low_level::signal_name(i32::from(*number));
         let upper = text.to_ascii_uppercase();

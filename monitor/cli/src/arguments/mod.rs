@@ -21,7 +21,7 @@ pub use bench_vbus::{BenchVbus, BenchVbusPeer};
 pub use conformance::{Conformance, HypervisorKind, Isolation};
 pub use machine::{
     Attach, Calls, Card, CommandOptions, Cp, Create, Exec, Kill, Logs, MachineOptions, Named,
-    Names, Ps, Rm, Run, Stat, Stop,
+    Names, Ps, Rm, Run, Stat, Stop, signal,
 };
 pub use profile::Profile;
 pub use tools::{

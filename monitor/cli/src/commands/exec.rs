@@ -46,8 +46,8 @@ enum End {
 
 /// Runs the command.
 pub fn run(args: &arguments::Exec) -> anyhow::Result<Outcome> {
-    let exec = super::run::exec(&args.command, args.tty)?;
     let machine = running(&Store::open()?, &args.name)?;
+    let exec = super::run::exec(&args.command, args.tty, &machine.spec()?)?;
     let signals = Signals::install().context("cannot handle signals")?;
     let asked = Asked::new(&machine, &Request::Agent)?;
     let mut session = Session {

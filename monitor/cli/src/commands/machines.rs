@@ -6,7 +6,7 @@ use super::run;
 use crate::arguments;
 use anyhow::{Context, bail};
 use paravane_kernel as kernel;
-use paravane_machine::control::{Request, Unreachable, ask};
+use paravane_machine::control::{Request, Unreachable, ask, ask_within};
 use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
@@ -99,10 +99,21 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
         .stdin(OwnedFd::from(theirs))
         .stdout(output.try_clone()?)
         .stderr(output);
-    // SAFETY: runs between fork and exec, and makes only one system call.
+    // The caller's folder would stay in use as long as the machine runs.
+    command.current_dir("/");
+    // SAFETY: runs between fork and exec, and makes only system calls.
     unsafe {
-        // A new session has no terminal: signals of this terminal must not reach the monitor.
-        command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
+        command.pre_exec(|| {
+            // The caller's locks and pipes would, too. Linux before 5.11 cannot do it.
+            libc::syscall(
+                libc::SYS_close_range,
+                3,
+                u32::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            );
+            // A new session has no terminal: signals of this terminal must not reach the monitor.
+            Ok(rustix::process::setsid().map(drop)?)
+        });
     }
     let mut child = command
         .spawn()
@@ -127,9 +138,13 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
 pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
     let mut rows = Vec::new();
     for machine in Store::open()?.all()? {
-        let state = machine.state()?;
-        if args.all || matches!(state, State::Running { .. }) {
-            rows.push((machine, state));
+        match machine.state() {
+            Ok(state) if args.all || matches!(state, State::Running { .. }) => {
+                rows.push((machine, state));
+            }
+            Ok(_) => {}
+            // The others are there nevertheless.
+            Err(error) => crate::complain(&error.context(format!("machine {}", machine.name))),
         }
     }
     let mut out = io::stdout().lock();
@@ -373,7 +388,7 @@ pub fn kill(args: &arguments::Kill) -> anyhow::Result<Outcome> {
 
 /// Ends a machine at once: through its monitor, or by SIGKILL if the monitor does not answer.
 fn end_now(machine: &Machine) -> anyhow::Result<()> {
-    let asked = ask(machine, &Request::Kill);
+    let asked = ask_within(machine, &Request::Kill, END);
     if asked.is_ok() && machine.wait_gone(END)? {
         return Ok(());
     }
@@ -401,18 +416,35 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
     }
 }
 
+/// Removes a machine that has ended, unless another command has removed it or started it again.
+pub fn remove_ended(machine: &Machine) -> anyhow::Result<()> {
+    if !machine.exists() {
+        return Ok(());
+    }
+    let turn = match machine.turn() {
+        Err(_) if !machine.exists() => return Ok(()),
+        turn => turn?,
+    };
+    if !matches!(machine.state(), Ok(State::Running { .. })) {
+        machine.remove()?;
+    }
+    drop(turn);
+    Ok(())
+}
+
 /// `rm`
 pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = store.find(name)?;
-        if let State::Running { .. } = machine.state()? {
+        // One whose records cannot be read has no monitor, which would hold its lock.
+        if let Ok(State::Running { .. }) = machine.state() {
             if !args.force {
                 bail!("machine {name} is running: `paravane stop {name}`, or --force");
             }
             end_now(&machine)?;
         }
         let _turn = machine.turn()?;
-        if let State::Running { .. } = machine.state()? {
+        if let Ok(State::Running { .. }) = machine.state() {
             bail!("machine {name} was started meanwhile");
         }
         machine.remove()

@@ -60,6 +60,11 @@ impl Process {
         Some(named.unwrap_or("/").into())
     }
 
+    /// The name or number of the signal that asks the process to end.
+    pub fn stop_signal(&self) -> Option<&str> {
+        self.config.as_ref()?.stop_signal().as_deref()
+    }
+
     /// The user to run as.
     pub fn user(&self) -> Option<String> {
         let user = self.config.as_ref()?.user().clone();

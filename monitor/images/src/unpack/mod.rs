@@ -218,6 +218,9 @@ impl Tree {
                     linkat(&from, from_name, &parent, name, AtFlags::empty())?;
                 }
             }
+            EntryType::Fifo if !self.rules.layer => {
+                bail!("a named pipe, which is not allowed from a machine")
+            }
             EntryType::Fifo => {
                 self.displace(&parent, name)?;
                 mknodat(&parent, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;

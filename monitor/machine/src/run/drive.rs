@@ -43,6 +43,8 @@ pub struct RunOptions {
     pub timeout: Option<Instant>,
     /// Booting has no time limit: a debugger may stop the kernel.
     pub patient: bool,
+    /// By which `paravane stop` asks the command to end.
+    pub stop: u8,
     /// Print the kernel's log.
     pub verbose: bool,
     /// Set for a machine in the background, to which terminals attach.
@@ -101,6 +103,7 @@ impl<'a> Drive<'a> {
             command: options.exec.is_some(),
             keeps: false,
             system: options.system,
+            stop: options.stop,
             patient: options.patient,
             timeout: options.timeout,
         };

@@ -45,6 +45,9 @@ const REPORT: Duration = Duration::from_secs(3);
 const WRITE_BACK: Duration = Duration::from_secs(60);
 /// The same for a system with services, each of which has 90 s by systemd's rules.
 const SYSTEM_ENDS: Duration = Duration::from_secs(100);
+/// Time limit for the guest to end what is left of a command that `paravane stop` has given up on,
+/// and to write back. What it has not written then is lost.
+const GIVEN_UP: Duration = Duration::from_secs(5);
 /// Time limit from the agent's end to the machine's, if the agent was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The machine's exit status after a kernel panic.
@@ -52,7 +55,7 @@ pub const PANICKED: u8 = 255;
 /// The machine's exit status if its agent could not work.
 pub const AGENT_FAILED: u8 = 254;
 const SIGKILL: u8 = 9;
-const SIGTERM: u8 = 15;
+pub const SIGTERM: u8 = 15;
 
 /// The properties of a machine that its life depends on.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,8 @@ pub struct Plan {
     pub keeps: bool,
     /// Process 1 may be the root's own init, which stops its services first.
     pub system: bool,
+    /// By which `paravane stop` asks the command to end.
+    pub stop: u8,
     /// Booting has no time limit: a debugger may stop the kernel.
     pub patient: bool,
     /// The end of `--timeout`.
@@ -269,7 +274,10 @@ impl Life {
             Event::AgentLost(why) => self.agent_lost(why, now),
             Event::MachineEnded(end) => self.machine_ended(end),
             Event::Signal(number) => self.asked_to_end(number, number, now + GRACE),
-            Event::Stop(time) => self.asked_to_end(SIGTERM, SIGKILL, now + time),
+            Event::Stop(time) => match self.asked_to_end(SIGTERM, SIGKILL, now + time) {
+                Action::Signal(_) => Action::Signal(self.plan.stop),
+                other => other,
+            },
             Event::Kill => {
                 self.want(SIGKILL, now + GRACE);
                 self.killed()
@@ -439,6 +447,12 @@ impl Life {
             _ => {}
         }
         if let Some((signal, _)) = self.asked.filter(|(_, until)| over(*until)) {
+            // A signal to this program has its own limit, which has passed.
+            if self.state == State::Running && self.plan.keeps && signal == SIGKILL {
+                let result = PowerOff::Command(Outcome::Interrupted(signal));
+                self.asked = None;
+                return self.power_off(result, now + GIVEN_UP);
+            }
             return self.end(Finish::Outcome(Outcome::Interrupted(signal)));
         }
         if !self.is_leaving() && self.plan.timeout.is_some_and(over) {

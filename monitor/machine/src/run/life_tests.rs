@@ -7,6 +7,7 @@ const COMMAND: Plan = Plan {
     command: true,
     keeps: false,
     system: false,
+    stop: SIGTERM,
     patient: false,
     timeout: None,
 };
@@ -211,6 +212,25 @@ fn a_command_is_asked_and_has_its_time() {
 
     let mut test = Test::running(COMMAND);
     assert_eq!(test.on(Event::Stop(seconds(20))), Action::Signal(SIGTERM));
+    test.ends_after(seconds(20), &BY_KILL);
+
+    // What it has written is not lost with it.
+    let mut test = Test::running(KEEPS);
+    test.on(Event::Stop(seconds(20)));
+    test.now += seconds(20);
+    assert_eq!(test.on(Event::Time), Action::PowerOff);
+    let mut written = Test::running(KEEPS);
+    written.on(Event::Stop(seconds(20)));
+    written.now += seconds(20);
+    written.on(Event::Time);
+    written.on(Event::MachineEnded(End::Shutdown(0)));
+    written.ended(&BY_KILL);
+    let late = Finish::Unwritten(Outcome::Interrupted(SIGKILL));
+    test.ends_after(GIVEN_UP, &late);
+
+    // Some commands are asked by another signal.
+    let mut test = Test::running(Plan { stop: 2, ..COMMAND });
+    assert_eq!(test.on(Event::Stop(seconds(20))), Action::Signal(2));
     test.ends_after(seconds(20), &BY_KILL);
 
     // It ends in time: then its own code counts.

@@ -35,6 +35,7 @@ use anyhow::Context;
 use drive::{Drive, RunOptions};
 use finish::Reboots;
 use launch::Machine;
+use life::SIGTERM;
 use network::NetworkReport;
 use paravane_agent_protocol::Exec;
 use paravane_gdb::Address;
@@ -153,6 +154,7 @@ impl Run<'_> {
             system: launch::init_option(spec).is_some(),
             timeout,
             patient,
+            stop: spec.stop_signal.unwrap_or(SIGTERM),
             verbose,
             background: self.background,
             reboots: Reboots {

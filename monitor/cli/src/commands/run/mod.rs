@@ -77,7 +77,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     });
     if let Some(machine) = named {
         // The machine ran in the foreground: this command has reported its end.
-        machine.remove()?;
+        super::machines::remove_ended(&machine)?;
     }
     outcome
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From options to what they mean.
 
-use crate::arguments::{CommandOptions, MachineOptions, Run};
+use crate::arguments::{self, CommandOptions, MachineOptions, Run};
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Exec;
 use paravane_images::oci;
@@ -79,6 +79,10 @@ pub fn spec(args: &MachineOptions) -> anyhow::Result<Spec> {
             .collect(),
         workdir: args.command.workdir.clone().or_else(|| process.folder()),
         user: args.command.user.clone().or_else(|| process.user()),
+        // An image's signal that is none of these asks an init, which no command is.
+        stop_signal: args
+            .stop_signal
+            .or_else(|| arguments::signal(process.stop_signal()?).ok()),
         interactive: args.interactive,
         tty: args.tty,
         without: args.without.clone(),
@@ -130,35 +134,37 @@ fn terminal(asked: bool, shell: bool) -> anyhow::Result<bool> {
 /// What the agent is to run for a machine.
 pub fn command(spec: &Spec, terminal: bool) -> Exec {
     let words: Vec<Vec<u8>> = spec.command.iter().map(Word::bytes).collect();
-    let env = spec
-        .env
-        .iter()
-        .map(|(key, value)| (key.bytes(), value.bytes()))
-        .collect();
     build(
         words,
-        env,
+        environment(spec).collect(),
         spec.workdir.as_deref(),
         spec.user.as_deref(),
         terminal,
     )
 }
 
-/// What the agent is to run for `exec`.
-pub fn exec(args: &CommandOptions, tty: bool) -> anyhow::Result<Exec> {
+/// What the agent is to run for `exec` in a machine: with the environment, folder and user of its
+/// own command, unless the options say others.
+pub fn exec(args: &CommandOptions, tty: bool, spec: &Spec) -> anyhow::Result<Exec> {
     let terminal = terminal(tty, args.command.is_empty())?;
     let command = words(args)?.into_iter().map(OsString::into_vec).collect();
-    let env = variables(&args.env)?
+    let given = variables(&args.env)?
         .into_iter()
-        .map(|(key, value)| (key.into_vec(), value.into_vec()))
-        .collect();
+        .map(|(key, value)| (key.into_vec(), value.into_vec()));
+    let env = environment(spec).chain(given).collect();
     Ok(build(
         command,
         env,
-        args.workdir.as_deref(),
-        args.user.as_deref(),
+        args.workdir.as_deref().or(spec.workdir.as_deref()),
+        args.user.as_deref().or(spec.user.as_deref()),
         terminal,
     ))
+}
+
+/// The variables of a machine's command.
+fn environment(spec: &Spec) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+    let pairs = spec.env.iter();
+    pairs.map(|(key, value)| (key.bytes(), value.bytes()))
 }
 
 fn build(
