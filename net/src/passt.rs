@@ -10,14 +10,14 @@ mod starter;
 
 pub use starter::{Hold, Starter};
 
-use crate::user::Config;
+use crate::user::{Config, passt_finds_ipv4};
 use crate::{Error, Link, Protocol, Publish, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -58,8 +58,39 @@ pub fn unfit(config: &Config) -> Option<&'static str> {
     if config.publish.iter().any(|port| port.host.port() == 0) {
         return Some("it does not choose ports by itself");
     }
-    if config.resolver.is_some_and(|name| name.ip().is_loopback()) && !config.host_loopback {
+    let twice = |(index, port): (usize, &Publish)| {
+        config.publish.iter().take(index).any(|other| {
+            (other.protocol, other.host.port()) == (port.protocol, port.host.port())
+                && other.guest != port.guest
+        })
+    };
+    // Whatever the addresses are, the last one would count for all of them.
+    if config.publish.iter().enumerate().any(twice) {
+        return Some("it leads one port number to one port of the guest");
+    }
+    let resolver = resolver(config);
+    if resolver.is_none() && !config.resolvers.is_empty() {
+        return Some("it leads 10.0.2.3 to IPv4 name servers only");
+    }
+    let inside = |name: Ipv4Addr| name.is_loopback() || name.is_unspecified();
+    if resolver.is_some_and(inside) && !config.host_loopback {
         return Some("it does not reach a name server on this host's loopback");
+    }
+    None
+}
+
+/// The name server to which passt leads the guest's queries.
+fn resolver(config: &Config) -> Option<Ipv4Addr> {
+    config.resolvers.iter().find_map(|name| match name.ip() {
+        IpAddr::V4(name) => Some(name),
+        IpAddr::V6(_) => None,
+    })
+}
+
+/// Why passt cannot start on this host now, or `None`. This reads files.
+fn hindered(config: &Config) -> Option<&'static str> {
+    if resolver(config).is_some() && !passt_finds_ipv4() {
+        return Some("it finds no IPv4 name server in /etc/resolv.conf");
     }
     None
 }
@@ -155,12 +186,15 @@ fn arguments(config: &Config) -> Vec<String> {
             ("--address", config.guest.to_string()),
             ("--netmask", config.prefix.to_string()),
             ("--gateway", config.gateway.to_string()),
-            ("--dns-forward", config.dns.to_string()),
             ("--mtu", config.mtu.to_string()),
         ]
         .into_iter()
         .flat_map(|(option, value)| [option.to_string(), value]),
     );
+    // Without a name server, passt would lead these queries to the host's loopback.
+    if resolver(config).is_some() {
+        words.extend(["--dns-forward".to_string(), config.dns.to_string()]);
+    }
     let loopback = match config.host_loopback {
         true => config.gateway.to_string(),
         false => "none".to_string(),
@@ -196,7 +230,7 @@ fn arguments(config: &Config) -> Vec<String> {
 
 /// Prepares to start `program`. The program does not run yet.
 pub fn prepare(program: &Path, config: &Config) -> Result<Prepared, Error> {
-    if let Some(why) = unfit(config) {
+    if let Some(why) = unfit(config).or_else(|| hindered(config)) {
         return Err(Error::Passt(why.to_string()));
     }
     let (ours, theirs) = rustix::net::socketpair(
@@ -357,88 +391,4 @@ fn question(mac: [u8; 6], config: &Config) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-
-    #[test]
-    fn ports_are_named_as_passt_wants_them() {
-        let publish = ["8080:80", "0.0.0.0:53:5353/udp"]
-            .map(|p| p.parse().unwrap())
-            .to_vec();
-        let words = arguments(&Config {
-            publish,
-            ..Config::default()
-        })
-        .join(" ");
-        assert!(words.contains("--tcp-ports 127.0.0.1/8080:80"), "{words}");
-        assert!(words.contains("--udp-ports 0.0.0.0/53:5353"), "{words}");
-        assert!(words.contains("--map-host-loopback none"), "{words}");
-        assert!(words.contains("--address 10.0.2.15"), "{words}");
-    }
-
-    #[test]
-    fn without_ports_none_are_forwarded() {
-        let words = arguments(&Config {
-            host_loopback: true,
-            ..Config::default()
-        })
-        .join(" ");
-        assert!(
-            words.contains("--tcp-ports none") && words.contains("--udp-ports none"),
-            "{words}"
-        );
-        assert!(words.contains("--map-host-loopback 10.0.2.2"), "{words}");
-    }
-
-    #[test]
-    fn what_it_cannot_do_is_known_before() {
-        let with = |publish: &str, resolver: &str| {
-            unfit(&Config {
-                publish: vec![publish.parse().unwrap()],
-                resolver: Some(resolver.parse().unwrap()),
-                ..Config::default()
-            })
-        };
-        assert_eq!(with("80:80", "192.0.2.1:53"), None);
-        assert!(with("0:80", "192.0.2.1:53").unwrap().contains("ports"));
-        assert!(
-            with("80:80", "127.0.0.53:53")
-                .unwrap()
-                .contains("name server")
-        );
-    }
-
-    #[test]
-    fn a_program_that_ends_is_an_error_in_a_line() {
-        for (program, part) in [
-            ("/bin/false", "it ended at once"),
-            ("/no/such/passt", "/no/such/passt"),
-        ] {
-            let error = start(Path::new(program), &Config::default(), MAC)
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains(part) && !error.contains('\n'), "{error}");
-        }
-    }
-
-    #[test]
-    fn one_that_never_starts_ends_with_its_maker() {
-        let prepared = prepare(Path::new("/bin/true"), &Config::default()).unwrap();
-        let Prepared {
-            mut process, go, ..
-        } = prepared;
-        assert!(process.child.try_wait().unwrap().is_none());
-        drop(go);
-        assert!(!process.child.wait().unwrap().success());
-    }
-
-    #[test]
-    fn the_question_is_for_the_gateway() {
-        let frame = question(MAC, &Config::default());
-        assert_eq!(frame.len(), 42);
-        assert!(frame.ends_with(&Ipv4Addr::new(10, 0, 2, 2).octets()));
-    }
-}
+mod tests;

@@ -2,13 +2,14 @@
 //! A process that starts passt for one that has confined itself.
 //!
 //! The owner makes it before it confines itself, and before it has threads. A request has the MTU,
-//! whether the host's loopback is reached, and the published ports. The starter reads these
-//! strictly, and makes passt's arguments of them itself: it starts no other program and takes no
-//! other option. Three files come with a request: passt's end of the link, where its messages go,
-//! and a socket. When the other end of this socket is closed, the starter kills passt. When the
-//! owner ends, however that happens, all of these close, and the starter kills all passt and ends.
+//! whether the host's loopback is reached, the name server, and the published ports. The starter
+//! reads these strictly, and makes passt's arguments of them itself: it starts no other program and
+//! takes no other option. Three files come with a request: passt's end of the link, where its
+//! messages go, and a socket. When the other end of this socket is closed, the starter kills passt.
+//! When the owner ends, however that happens, all of these close, and the starter kills all passt
+//! and ends.
 
-use super::{SAID, answered, arguments, find, messages, stream, unfit, why};
+use super::{SAID, answered, arguments, find, hindered, messages, resolver, stream, unfit, why};
 use crate::user::Config;
 use crate::{Error, Link, Publish};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,6 +22,7 @@ use rustix::process::{Signal, set_parent_process_death_signal, setsid};
 use std::fmt::Write as _;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -39,6 +41,9 @@ pub const PORTS: usize = 16;
 const PROCESSES: usize = 64;
 /// MTUs that a request may have, in bytes.
 const MTUS: RangeInclusive<u16> = 576..=65_520;
+/// Where a request has no name server.
+const NO_RESOLVER: &str = "-";
+const DNS_PORT: u16 = 53;
 /// Begins a message of the starter itself.
 pub(super) const OWN: char = '!';
 
@@ -158,6 +163,10 @@ fn alone(socket: &OwnedFd) {
 /// The request for a configuration.
 fn request(config: &Config) -> String {
     let mut text = format!("{} {}", config.mtu, u8::from(config.host_loopback));
+    let _ = match resolver(config) {
+        Some(name) => write!(text, " {name}"),
+        None => write!(text, " {NO_RESOLVER}"),
+    };
     for port in &config.publish {
         let _ = write!(text, " {port}");
     }
@@ -175,6 +184,14 @@ fn read(request: &[u8]) -> Result<Config, &'static str> {
         Some("1") => true,
         _ => return Err("a request without a word about the loopback"),
     };
+    let resolvers = match words.next() {
+        Some(NO_RESOLVER) => Vec::new(),
+        Some(name) => {
+            let name: Ipv4Addr = name.parse().map_err(|_| "a bad name server")?;
+            vec![(name, DNS_PORT).into()]
+        }
+        None => return Err("a request without a word about the name server"),
+    };
     let ports = words.map(str::parse).take(PORTS + 1);
     let publish: Vec<Publish> = ports.collect::<Result<_, _>>().map_err(|_| "a bad port")?;
     if publish.len() > PORTS {
@@ -183,6 +200,7 @@ fn read(request: &[u8]) -> Result<Config, &'static str> {
     let config = Config {
         mtu: mtu.ok_or("a bad MTU")?,
         host_loopback,
+        resolvers,
         publish,
         ..Config::default()
     };
@@ -270,6 +288,9 @@ fn begin(request: &[u8], files: Vec<OwnedFd>, others: usize) -> Option<Running> 
         Ok(config) => config,
         Err(why) => return refuse(why),
     };
+    if let Some(why) = hindered(&config) {
+        return refuse(why);
+    }
     let Some(program) = find() else {
         return refuse("it is not installed");
     };
@@ -306,23 +327,37 @@ mod tests {
         let config = Config {
             mtu: 9000,
             host_loopback: true,
+            resolvers: ["[2001:db8::1]:53", "192.0.2.1:53"]
+                .iter()
+                .map(|name| name.parse().unwrap())
+                .collect(),
             publish: ports.iter().map(|port| port.parse().unwrap()).collect(),
             ..Config::default()
         };
         let known = read(request(&config).as_bytes()).unwrap();
         assert_eq!(arguments(&known), arguments(&config));
-        let many = format!("1500 0{}", " 1:2".repeat(PORTS));
+        assert_eq!(known.resolvers, ["192.0.2.1:53".parse().unwrap()]);
+        let none = read(b"1500 0 -").unwrap();
+        assert!(none.resolvers.is_empty() && none.publish.is_empty());
+        let many = format!("1500 0 -{}", " 1:2".repeat(PORTS));
         assert_eq!(read(many.as_bytes()).unwrap().publish.len(), PORTS);
         for bad in [
             "",
             "1500",
-            "1500 2",
-            "575 0",
-            "65521 0",
+            "1500 0",
+            "1500 2 -",
+            "575 0 -",
+            "65521 0 -",
             "1500 0 ",
-            "1500 0 0:80",
+            "1500 0 1.2.3",
+            "1500 0 ::1",
+            "1500 0 127.0.0.1",
             "1500 0 --fd",
-            "1500  0",
+            "1500 0 - ",
+            "1500 0 - 0:80",
+            "1500 0 - 1:2 1:3",
+            "1500 0 - --fd",
+            "1500  0 -",
             &format!("{many} 1:2"),
         ] {
             assert!(read(bad.as_bytes()).is_err(), "{bad}");
@@ -333,8 +368,8 @@ mod tests {
     /// A request without its files, or one that makes no sense, starts nothing and harms nobody.
     #[test]
     fn what_makes_no_sense_starts_nothing() {
-        assert!(begin(b"1500 0", Vec::new(), 0).is_none());
-        for (text, others, part) in [("1500", 0, "loopback"), ("1500 0", PROCESSES, "too many")] {
+        assert!(begin(b"1500 0 -", Vec::new(), 0).is_none());
+        for (text, others, part) in [("1500", 0, "loopback"), ("1500 0 -", PROCESSES, "too many")] {
             let (said, says) = messages().unwrap();
             let (link, _other) = pair(SocketType::STREAM).unwrap();
             let (hold, _held) = pair(SocketType::STREAM).unwrap();

@@ -65,7 +65,7 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         client_identifier: None,
         server_identifier: Some(config.gateway),
         parameter_request_list: None,
-        dns_servers: (!refused && config.resolver.is_some())
+        dns_servers: (!refused && !config.resolvers.is_empty())
             .then(|| [config.dns].into_iter().collect()),
         max_size: None,
         lease_duration: (!refused).then_some(LEASE),
@@ -134,7 +134,7 @@ mod tests {
         requested: Option<Ipv4Addr>,
     ) -> Option<(DhcpMessageType, Ipv4Addr, bool)> {
         let config = Config {
-            resolver: Some("1.2.3.4:53".parse().unwrap()),
+            resolvers: vec!["1.2.3.4:53".parse().unwrap()],
             ..Config::default()
         };
         let reply = answer(&config, CLIENT, &message(kind, requested))?;

@@ -265,7 +265,7 @@ fn frames() {
         move |bytes| {
             let mut input = Input::new(bytes);
             let config = Config {
-                resolver: Some(([127, 0, 0, 1], 9).into()),
+                resolvers: vec![([127, 0, 0, 1], 9).into()],
                 host_loopback: input.u8().is_multiple_of(2),
                 publish: vec!["127.0.0.1:0:80".parse().unwrap()],
                 mtu: input.pick(&[1500, 576, 65_520]),

@@ -29,11 +29,14 @@ mod host;
 mod peers;
 mod ports;
 mod recent;
+mod resolvers;
 mod stack;
 mod tcp;
 mod udp;
 mod wire;
 
+pub(crate) use resolvers::passt_finds_ipv4;
+pub use resolvers::{host_resolver, host_resolvers};
 pub use wire::Port;
 
 use crate::{Error, Publish};
@@ -65,8 +68,8 @@ pub struct Config {
     pub dns: Ipv4Addr,
     /// Prefix length of the network with these three addresses.
     pub prefix: u8,
-    /// The server for name queries, `None` if there is none.
-    pub resolver: Option<SocketAddr>,
+    /// The servers for name queries, the first one first.
+    pub resolvers: Vec<SocketAddr>,
     /// Whether the gateway's address leads to the host's loopback. Services there often trust every
     /// client.
     pub host_loopback: bool,
@@ -93,7 +96,7 @@ impl Default for Config {
             gateway: Ipv4Addr::new(10, 0, 2, 2),
             dns: Ipv4Addr::new(10, 0, 2, 3),
             prefix: 24,
-            resolver: None,
+            resolvers: Vec::new(),
             host_loopback: false,
             link_local: false,
             publish: Vec::new(),
@@ -125,19 +128,6 @@ impl Config {
             || to.octets()[0] >= 240;
         (!inside && !odd).then_some(IpAddr::V4(to))
     }
-}
-
-/// The first name server that this host uses (`/etc/resolv.conf`).
-pub fn host_resolver() -> Option<SocketAddr> {
-    resolver_of(&std::fs::read_to_string("/etc/resolv.conf").ok()?)
-}
-
-fn resolver_of(text: &str) -> Option<SocketAddr> {
-    text.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then_some(())?;
-        Some(SocketAddr::new(words.next()?.parse().ok()?, 53))
-    })
 }
 
 /// A network. It listens on the published ports from the start, and does nothing by itself.

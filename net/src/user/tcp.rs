@@ -206,7 +206,7 @@ impl Connections {
             return;
         }
         let outside = if (*to.ip(), to.port()) == (config.dns, DNS_PORT) {
-            config.resolver
+            config.resolvers.first().copied()
         } else {
             let ip = config.outside(*to.ip());
             ip.map(|ip| SocketAddr::new(ip, to.port()))

@@ -167,7 +167,7 @@ impl Datagrams {
             return;
         }
         let target = if query {
-            config.resolver
+            config.resolvers.first().copied()
         } else {
             let ip = config.outside(*to.ip());
             ip.map(|ip| SocketAddr::new(ip, to.port()))

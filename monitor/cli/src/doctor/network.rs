@@ -7,12 +7,17 @@ use paravane_net::{passt, user};
 /// The Ethernet address of the guest in the trial.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Reports whether passt works here, by starting it as `--net user` would.
+/// Reports whether passt works here, by starting it as `--net user` would, with the name servers of
+/// this host.
 pub fn finding() -> Finding {
+    let config = user::Config {
+        resolvers: user::host_resolvers(),
+        ..user::Config::default()
+    };
     let why = match passt::find() {
         None => "passt is not installed".to_string(),
         // passt ends when its link is dropped here.
-        Some(program) => match passt::start(&program, &user::Config::default(), MAC) {
+        Some(program) => match passt::start(&program, &config, MAC) {
             Ok(_) => {
                 let text =
                     "runs: --net user takes it, so guests have IPv6 and ping where this host has";

@@ -120,7 +120,7 @@ pub fn connect(
     let mut config = user::Config {
         host_loopback: reach.loopback,
         link_local: reach.link_local,
-        resolver: user::host_resolver(),
+        resolvers: user::host_resolvers(),
         publish: ports(spec)?,
         ack_delay: spec.uses(Heuristic::AckDelay),
         connections: Shares::of(descriptors::limit()).connections,
@@ -240,7 +240,7 @@ fn addresses(config: &user::Config) -> Network {
         address: config.guest,
         prefix: config.prefix,
         gateway: config.gateway,
-        dns: config.resolver.map(|_| config.dns),
+        dns: (!config.resolvers.is_empty()).then_some(config.dns),
         mtu: config.mtu,
     }
 }

@@ -68,7 +68,7 @@ fn many_questions_do_not_end_a_flow_nor_what_was_asked_last() {
     let (names, _) = server();
     let (others, others_port) = server();
     let mut flows = Flows::new(Config {
-        resolver: names.local_addr().ok(),
+        resolvers: vec![names.local_addr().unwrap()],
         ..loopback()
     });
     let dns = SocketAddrV4::new(flows.config.dns, 53);
@@ -102,7 +102,7 @@ fn many_questions_do_not_end_a_flow_nor_what_was_asked_last() {
 fn queries_that_were_answered_close_first() {
     let (names, _) = server();
     let mut flows = Flows::new(Config {
-        resolver: names.local_addr().ok(),
+        resolvers: vec![names.local_addr().unwrap()],
         ..Config::default()
     });
     let dns = SocketAddrV4::new(flows.config.dns, 53);

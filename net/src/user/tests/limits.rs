@@ -133,7 +133,7 @@ fn datagrams_come_through_beside_much_data() {
 fn names_are_asked_for_by_connections_too() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut guest = Guest::new(Config {
-        resolver: server.local_addr().ok(),
+        resolvers: vec![server.local_addr().unwrap()],
         ..Config::default()
     });
     let dns = Config::default().dns;

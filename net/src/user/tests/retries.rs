@@ -170,7 +170,7 @@ fn the_last_syn_is_answered() {
 #[test]
 fn a_guest_is_told_that_a_network_is_unreachable() {
     let config = Config {
-        resolver: Some("224.0.0.1:53".parse().unwrap()),
+        resolvers: vec!["224.0.0.1:53".parse().unwrap()],
         ..Config::default()
     };
     let dns = SocketAddrV4::new(config.dns, 53);

@@ -3,9 +3,9 @@
 
 use super::kinds::{Kind, Mac, Try, error, on_link, on_stack};
 use super::worker::{Made, Open};
-use paravane_net::passt::{Hold, Starter};
+use paravane_net::passt::{self, Hold, Starter};
 use paravane_net::user::{Config, Network};
-use paravane_net::{Publish, publish};
+use paravane_net::{Error as NetError, Publish, publish};
 use paravane_vbus::{Attribute, Error, Kind as ErrorKind, flag};
 use paravane_vbus_cards::presence::Presence;
 use paravane_vbus_cards::{Counts, Stack, Wire};
@@ -127,6 +127,12 @@ fn ports(value: &str) -> Result<Vec<Publish>, Error> {
     Ok(ports)
 }
 
+/// Whether passt can do what the configuration asks for.
+fn fit(config: &Config) -> Result<(), Error> {
+    let why = passt::unfit(config).map(|why| NetError::Passt(why.to_string()));
+    why.map_or(Ok(()), |why| Err(error(&why)))
+}
+
 impl User {
     /// With the name server of the host, and what starts passt.
     pub fn new(resolver: Option<SocketAddr>, starter: Starter) -> Self {
@@ -146,7 +152,7 @@ impl User {
         Config {
             host_loopback: self.loopback,
             link_local: self.link_local,
-            resolver: self.resolver,
+            resolvers: self.resolver.into_iter().collect(),
             mtu: self.mtu,
             publish: self.publish.1.clone(),
             ..Config::default()
@@ -184,20 +190,26 @@ impl Kind for User {
             PUBLISH => {
                 let ports = ports(value)?;
                 self.publish = (value.to_string(), ports.clone());
-                let listen = move || publish::settle(&ports).map(drop).map_err(|e| error(&e));
+                let config = self.config();
+                let passt = self.by == By::Passt;
+                let listen = move || {
+                    if passt {
+                        fit(&config)?;
+                    }
+                    publish::settle(&ports).map(drop).map_err(|e| error(&e))
+                };
                 return Ok((!value.is_empty()).then(|| Try::Cards(Box::new(listen))));
             }
             _ => return Err(paravane_vbus::no_attribute(name)),
         }
-        // One that is missing or too old, or cannot do that, is known now. Ports are tried when
-        // they are set.
+        // One that is missing or too old, or cannot do that, is known now. Ports are bound for a
+        // trial when they are set.
         let try_passt = || {
             let starter = self.starter.clone();
-            let config = Config {
-                publish: Vec::new(),
-                ..self.config()
-            };
+            let mut config = self.config();
             Try::Kept(Box::new(move || {
+                fit(&config)?;
+                config.publish.clear();
                 let started = starter.start(&config, TRIED);
                 started.map(drop).map_err(|e| error(&e))
             }))
@@ -285,6 +297,27 @@ mod tests {
         assert!(user.set("loopback", "0").unwrap().is_some());
         assert!(user.set("by", "stack").unwrap().is_none());
         assert!(user.set("loopback", "0").unwrap().is_none());
+    }
+
+    /// Whichever of the two is set last.
+    #[test]
+    fn ports_that_passt_would_lead_elsewhere_are_refused() {
+        const PORTS: &str = "127.0.0.1:1:80,127.0.0.2:1:81";
+        let user = || User::new(None, Starter::on_thread().unwrap());
+        let refused = |attempt: Option<Try>| {
+            let (Some(Try::Cards(attempt)) | Some(Try::Kept(attempt))) = attempt else {
+                panic!("it is not tried");
+            };
+            attempt().unwrap_err().to_string()
+        };
+        let mut ports_last = user();
+        ports_last.set("by", "passt").unwrap();
+        let why = refused(ports_last.set("publish", PORTS).unwrap());
+        assert!(why.contains("one port of the guest"), "{why}");
+        let mut passt_last = user();
+        passt_last.set("publish", PORTS).unwrap();
+        let why = refused(passt_last.set("by", "passt").unwrap());
+        assert!(why.contains("one port of the guest"), "{why}");
     }
 
     /// The values that an administrator may write, as far as they are read.
