@@ -49,6 +49,17 @@ pub enum Kind<'a> {
     Bad,
 }
 
+impl Kind<'_> {
+    /// The sender's address, as far as it is known.
+    pub fn sender(&self) -> Option<Ipv4Addr> {
+        match self {
+            Kind::Segment { from, .. } | Kind::Datagram { from, .. } => Some(*from.ip()),
+            Kind::Arp { from, .. } => Some(*from),
+            Kind::Icmp { .. } | Kind::Other | Kind::Bad => None,
+        }
+    }
+}
+
 /// Parses a frame. Checksums are not verified: the frame comes through memory, and a guest may
 /// leave them to the device.
 pub fn kind(frame: &[u8]) -> Kind<'_> {
@@ -236,6 +247,21 @@ pub fn unreachable(
         &checksums,
     );
     Some(bytes)
+}
+
+/// An answer of this router by ICMP: nobody is there for a datagram that was sent from here to there.
+pub fn refused(
+    router: Ipv4Addr,
+    hardware: EthernetAddress,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+) -> Option<Vec<u8>> {
+    // As much of the datagram as the answer contains.
+    let mut sent = datagram(ROUTER, from, to, &[], u16::MAX)?;
+    EthernetFrame::new_checked(sent.as_mut_slice())
+        .ok()?
+        .set_src_addr(hardware);
+    unreachable(router, Icmpv4DstUnreachable::PortUnreachable, &sent)
 }
 
 /// Whether the address may belong to a host.

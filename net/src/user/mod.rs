@@ -109,6 +109,24 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The bits of an address that are the same in all of the guest's network.
+    fn mask(&self) -> u32 {
+        u32::MAX
+            .checked_shl(u32::from(32 - self.prefix.min(32)))
+            .unwrap_or(0)
+    }
+
+    /// Whether the address is in the guest's network.
+    fn inside(&self, address: Ipv4Addr) -> bool {
+        (u32::from(address) ^ u32::from(self.gateway)) & self.mask() == 0
+    }
+
+    /// Whether the guest means more than one by this address.
+    fn for_many(&self, to: Ipv4Addr) -> bool {
+        let last = u32::from(self.gateway) | !self.mask();
+        !frame::unicast(to) || u32::from(to) == last
+    }
+
     /// The host's address for a destination of the guest. `None` if a guest may not reach it.
     fn outside(&self, to: Ipv4Addr) -> Option<IpAddr> {
         if to == self.gateway {
@@ -116,17 +134,13 @@ impl Config {
                 .host_loopback
                 .then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         }
-        let bits = u32::MAX
-            .checked_shl(u32::from(32 - self.prefix.min(32)))
-            .unwrap_or(0);
-        let inside = (u32::from(to) ^ u32::from(self.gateway)) & bits == 0;
         let odd = to.is_loopback()
             || (to.is_link_local() && !self.link_local)
             || to.is_multicast()
             || to.is_broadcast()
             || to.octets()[0] == 0
             || to.octets()[0] >= 240;
-        (!inside && !odd).then_some(IpAddr::V4(to))
+        (!self.inside(to) && !odd).then_some(IpAddr::V4(to))
     }
 }
 

@@ -5,7 +5,7 @@ use super::events::{Events, Source};
 use super::flow::TIMEOUT;
 use super::frame::{self, Kind, ROUTER};
 use super::tcp::Connections;
-use super::udp::Datagrams;
+use super::udp::{Datagrams, Incoming, Sent};
 use super::wire::{self, Out, Port, Wire};
 use super::{Config, dhcp};
 use crate::{Error, Publish};
@@ -27,7 +27,7 @@ pub struct Stack {
     out: Out,
     connections: Connections,
     datagrams: Datagrams,
-    /// The guest's end of the wire.
+    /// The card that has the guest's address. What comes through published ports is for it.
     guest: EthernetAddress,
     /// When to search for idle sockets.
     search: Option<Instant>,
@@ -124,14 +124,18 @@ impl Stack {
         if !all && target != ROUTER {
             return;
         }
-        self.guest = source;
+        let kind = frame::kind(frame);
+        // Guests of the guest have other addresses.
+        if kind.sender() == Some(self.config.guest) {
+            self.guest = source;
+        }
         let mut wire = Wire {
             interface: &mut self.interface,
             out: &mut self.out,
             port,
             now: self.now,
         };
-        match frame::kind(frame) {
+        match kind {
             Kind::Bad => {}
             // A guest that tells its own address, or looks for others that have it.
             Kind::Arp { from, to } if to == from || to == self.config.guest => {}
@@ -157,8 +161,18 @@ impl Stack {
             Kind::Icmp { to } if to != self.config.gateway && to != self.config.dns => {}
             Kind::Icmp { .. } | Kind::Other => wire.ingress(self.connections.no_socket(), frame),
             Kind::Datagram { from, to, data } => {
-                self.datagrams
-                    .outgoing(&self.config, &self.events, from, to, data);
+                let sent = Sent {
+                    hardware: source,
+                    from,
+                    to,
+                    data,
+                };
+                let refused = self.datagrams.outgoing(&self.config, &self.events, &sent);
+                let answer =
+                    refused.and_then(|why| frame::unreachable(self.config.gateway, why, frame));
+                if let Some(answer) = answer {
+                    wire.out.push(wire.port, &answer);
+                }
                 if self.search.is_none() {
                     self.search = Some(self.now + SEARCH);
                 }
@@ -244,10 +258,21 @@ impl Stack {
     }
 
     fn serve_datagrams(&mut self, port: &mut dyn Port) -> bool {
-        let (guest, mtu, out) = (self.guest, self.config.mtu, &mut self.out);
+        let (guest, config, out) = (self.guest, &self.config, &mut self.out);
         !out.stuck()
-            && self.datagrams.incoming(&self.config, |from, to, data| {
-                if let Some(frame) = frame::datagram(guest, from, to, data, mtu) {
+            && self.datagrams.incoming(config, |incoming| {
+                let frame = match incoming {
+                    Incoming::Datagram {
+                        hardware,
+                        from,
+                        to,
+                        data,
+                    } => frame::datagram(hardware.unwrap_or(guest), from, to, data, config.mtu),
+                    Incoming::Refused { hardware, from, to } => {
+                        frame::refused(config.gateway, hardware, from, to)
+                    }
+                };
+                if let Some(frame) = frame {
                     out.push(port, &frame);
                 }
                 !out.stuck()

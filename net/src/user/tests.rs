@@ -9,6 +9,7 @@ mod limits;
 mod outsiders;
 mod published;
 mod raw;
+mod refusals;
 mod resets;
 mod retries;
 mod strict;

@@ -3,14 +3,17 @@
 //! port has one.
 //!
 //! Through the former come only datagrams from where the guest has sent to: to others the host's
-//! port is closed.
+//! port is closed. Sockets for name queries are connected to the name server, so the host tells
+//! when none is there, and the guest need not wait for an answer.
 
 use super::events::{EventFlags, Events, Source};
 use super::ports::Ports;
 use super::recent::Recent;
 use super::{Config, MAX_UDP, frame};
 use crate::{Error, Publish};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use smoltcp::wire::{EthernetAddress, Icmpv4DstUnreachable};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
@@ -34,6 +37,34 @@ const KEPT: usize = OTHERS * 3 / 4;
 /// A flow that was answered, and sends after so long, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
 
+/// A datagram of the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent<'a> {
+    /// The card that has sent it: the guest's, or that of a guest of the guest.
+    pub hardware: EthernetAddress,
+    pub from: SocketAddrV4,
+    pub to: SocketAddrV4,
+    pub data: &'a [u8],
+}
+
+/// What comes for the guest.
+#[derive(Clone, Copy, Debug)]
+pub enum Incoming<'a> {
+    Datagram {
+        /// The card that has asked. By a published port nobody has.
+        hardware: Option<EthernetAddress>,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        data: &'a [u8],
+    },
+    /// Nobody is there for what this end of the guest has sent.
+    Refused {
+        hardware: EthernetAddress,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    },
+}
+
 /// The user of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -47,6 +78,8 @@ struct Entry {
     /// By which the host's reports name it.
     id: u64,
     socket: UdpSocket,
+    /// The card that has sent last.
+    hardware: EthernetAddress,
     /// It is in the queue of those that may have datagrams.
     queued: bool,
     since: Instant,
@@ -83,6 +116,19 @@ pub struct Looked {
     pub more: bool,
     /// The guest has room for more.
     pub room: bool,
+    /// Nobody was there for an earlier datagram.
+    pub refused: bool,
+}
+
+/// What a guest is told of the host's error, if anything.
+fn reason(error: &io::Error) -> Option<Icmpv4DstUnreachable> {
+    match Errno::from_io_error(error)? {
+        Errno::CONNREFUSED => Some(Icmpv4DstUnreachable::PortUnreachable),
+        Errno::HOSTUNREACH => Some(Icmpv4DstUnreachable::HostUnreachable),
+        // The host may have none of the name server's kind.
+        Errno::NETUNREACH | Errno::AFNOSUPPORT => Some(Icmpv4DstUnreachable::NetUnreachable),
+        _ => None,
+    }
 }
 
 impl Datagrams {
@@ -137,16 +183,15 @@ impl Datagrams {
         self.ports.iter().map(|port| port.publish())
     }
 
-    /// Handles a datagram of the guest. If it cannot be sent it is lost, as datagrams are.
+    /// Handles a datagram of the guest. If it cannot be sent it is lost, as datagrams are. Returns
+    /// why, where the guest can be told.
     pub fn outgoing(
         &mut self,
         config: &Config,
         events: &Events,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        data: &[u8],
-    ) {
-        self.outgoing_at(config, events, from, to, data, Instant::now());
+        sent: &Sent<'_>,
+    ) -> Option<Icmpv4DstUnreachable> {
+        self.outgoing_at(config, events, sent, Instant::now())
     }
 
     /// The same at this time.
@@ -154,17 +199,16 @@ impl Datagrams {
         &mut self,
         config: &Config,
         events: &Events,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        data: &[u8],
+        sent: &Sent<'_>,
         now: Instant,
-    ) {
+    ) -> Option<Icmpv4DstUnreachable> {
+        let &Sent { from, to, data, .. } = sent;
         if !frame::unicast(*from.ip()) {
-            return;
+            return None;
         }
         let query = *to.ip() == config.dns && to.port() == DNS_PORT;
         if !query && self.ports.send(config, from, to, data) {
-            return;
+            return None;
         }
         let target = if query {
             config.resolvers.first().copied()
@@ -172,23 +216,43 @@ impl Datagrams {
             let ip = config.outside(*to.ip());
             ip.map(|ip| SocketAddr::new(ip, to.port()))
         };
-        let Some(target) = target else { return };
+        let Some(target) = target else {
+            return match query {
+                true => Some(Icmpv4DstUnreachable::PortUnreachable),
+                // Nobody is told about what was for many.
+                false if config.for_many(*to.ip()) => None,
+                false => Some(Icmpv4DstUnreachable::CommProhibited),
+            };
+        };
         let key = Key { guest: from, query };
-        if !self.entries.contains_key(&key) && self.open(events, key, target, now).is_err() {
-            return;
+        if !self.entries.contains_key(&key)
+            && let Err(error) = self.open(events, key, target, now)
+        {
+            return reason(&error);
         }
-        if let Some(entry) = self.entries.get_mut(&key) {
-            let lasts = now.duration_since(entry.since) >= FLOW;
-            entry.kept |= !query && entry.answered && lasts;
-            entry.owed = entry.owed.saturating_add(1);
-            entry.used = now;
-            entry.targets.note(target, to, now);
+        let entry = self.entries.get_mut(&key)?;
+        let lasts = now.duration_since(entry.since) >= FLOW;
+        entry.kept |= !query && entry.answered && lasts;
+        entry.owed = entry.owed.saturating_add(1);
+        entry.used = now;
+        entry.hardware = sent.hardware;
+        entry.targets.note(target, to, now);
+        let done = if query {
+            entry.socket.send(data)
+        } else {
             // The first one gives the socket a port.
-            let _ = entry.socket.send_to(data, target);
+            entry.socket.send_to(data, target)
+        };
+        let error = done.err()?;
+        if query && error.kind() != io::ErrorKind::WouldBlock {
+            // Its address may be one that the host has no more.
+            self.close(key);
         }
+        reason(&error)
     }
 
-    /// Makes a socket that can send to addresses such as the target.
+    /// Makes a socket that can send to addresses such as the target, for name queries to the target
+    /// alone.
     fn open(
         &mut self,
         events: &Events,
@@ -204,6 +268,9 @@ impl Datagrams {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        if key.query {
+            rustix::net::connect(&socket, &target)?;
+        }
         let id = self.next_id;
         events.add(&socket, Source::Datagrams(id), EventFlags::IN)?;
         self.next_id += 1;
@@ -211,6 +278,7 @@ impl Datagrams {
         let entry = Entry {
             id,
             socket: UdpSocket::from(socket),
+            hardware: EthernetAddress::BROADCAST,
             queued: false,
             since: now,
             used: now,
@@ -274,39 +342,31 @@ impl Datagrams {
         idle.into_iter().for_each(|key| self.close(key));
     }
 
-    /// Passes received datagrams to `to_guest(from, to, data)`, as long as it returns true. True:
-    /// there may be more.
+    /// Passes what came to `to_guest`, as long as it returns true. True: there may be more.
     pub fn incoming(
         &mut self,
         config: &Config,
-        mut to_guest: impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]) -> bool,
+        mut to_guest: impl FnMut(Incoming<'_>) -> bool,
     ) -> bool {
         for _ in 0..self.ready.len() {
             let Some(id) = self.ready.pop_front() else {
                 break;
             };
-            let buffer = &mut self.buffer;
             let looked = if let Some(index) = index(id).filter(|&i| i < self.ports.len()) {
-                self.ports.receive(config, index, buffer, &mut to_guest)
+                let mut give = |from, to, data: &[u8]| {
+                    to_guest(Incoming::Datagram {
+                        hardware: None,
+                        from,
+                        to,
+                        data,
+                    })
+                };
+                self.ports
+                    .receive(config, index, &mut self.buffer, &mut give)
             } else {
-                let key = self.ids.get(&id);
-                let entry = key.and_then(|key| Some((key.guest, self.entries.get_mut(key)?)));
-                entry.map(|(guest, entry)| {
-                    entry.queued = false;
-                    let (targets, mut hits) = (&entry.targets, 0);
-                    // Nobody else than who was asked.
-                    let ends = |peer| {
-                        let (from, _) = targets.get(&peer)?;
-                        hits += 1;
-                        Some((from, guest))
-                    };
-                    let looked = receive(&entry.socket, buffer, ends, &mut to_guest);
-                    entry.owed = entry.owed.saturating_sub(hits);
-                    entry.answered |= hits > 0;
-                    looked
-                })
+                self.answers(config, id, &mut to_guest)
             };
-            let Some(Looked { more, room }) = looked else {
+            let Some(Looked { more, room, .. }) = looked else {
                 continue;
             };
             if more {
@@ -317,6 +377,45 @@ impl Datagrams {
             }
         }
         !self.ready.is_empty()
+    }
+
+    /// Takes what came for the guest's own socket of this id, which has left the queue.
+    fn answers(
+        &mut self,
+        config: &Config,
+        id: u64,
+        to_guest: &mut impl FnMut(Incoming<'_>) -> bool,
+    ) -> Option<Looked> {
+        let key = *self.ids.get(&id)?;
+        let entry = self.entries.get_mut(&key)?;
+        entry.queued = false;
+        let (hardware, targets, mut hits) = (entry.hardware, &entry.targets, 0);
+        // Nobody else than who was asked.
+        let ends = |peer| {
+            let (from, _) = targets.get(&peer)?;
+            hits += 1;
+            Some((from, key.guest))
+        };
+        let mut give = |from, to, data: &[u8]| {
+            to_guest(Incoming::Datagram {
+                hardware: Some(hardware),
+                from,
+                to,
+                data,
+            })
+        };
+        let mut looked = receive(&entry.socket, &mut self.buffer, ends, &mut give);
+        entry.owed = entry.owed.saturating_sub(hits);
+        entry.answered |= hits > 0;
+        if looked.refused && key.query && entry.owed > 0 {
+            looked.room &= to_guest(Incoming::Refused {
+                hardware,
+                from: key.guest,
+                to: SocketAddrV4::new(config.dns, DNS_PORT),
+            });
+            self.close(key);
+        }
+        Some(looked)
     }
 }
 
@@ -333,29 +432,30 @@ pub fn receive(
     mut ends: impl FnMut(SocketAddr) -> Option<(SocketAddrV4, SocketAddrV4)>,
     to_guest: &mut impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]) -> bool,
 ) -> Looked {
+    let mut looked = Looked {
+        more: true,
+        room: true,
+        refused: false,
+    };
     for _ in 0..BURST {
         let (length, peer) = match socket.recv_from(buffer) {
             Ok(got) => got,
             // The error belongs to an earlier datagram (port unreachable). The next receive may
             // return data.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => continue,
+            Err(e) if reason(&e).is_some() => {
+                looked.refused = true;
+                continue;
+            }
             Err(_) => {
-                return Looked {
-                    more: false,
-                    room: true,
-                };
+                looked.more = false;
+                break;
             }
         };
         let data = buffer.get(..length).unwrap_or_default();
         if ends(peer).is_some_and(|(from, to)| !to_guest(from, to, data)) {
-            return Looked {
-                more: true,
-                room: false,
-            };
+            looked.room = false;
+            break;
         }
     }
-    Looked {
-        more: true,
-        room: true,
-    }
+    looked
 }

@@ -2,7 +2,7 @@
 //! What waits, for how long, and how much of it there is.
 
 use super::super::events::{Events, Source};
-use super::super::udp::Datagrams;
+use super::super::udp::{Datagrams, Incoming, Sent};
 use super::*;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
@@ -218,6 +218,16 @@ fn answers_take_acknowledgements_along() {
     assert!(late < 5, "{late}");
 }
 
+/// A datagram of the guest's own card.
+pub fn sent(from: SocketAddrV4, to: SocketAddrV4) -> Sent<'static> {
+    Sent {
+        hardware: MAC,
+        from,
+        to,
+        data: b"x",
+    }
+}
+
 /// Answers that wait while the guest takes nothing. Its new sockets close old ones, and what waited
 /// for those is forgotten with them.
 #[test]
@@ -230,7 +240,7 @@ fn sockets_that_are_closed_wait_for_nothing() {
     let mut buffer = [0; 10];
     for round in 0..2000u16 {
         let from = SocketAddrV4::new(config.guest, 1000 + round % 300);
-        datagrams.outgoing(&config, &events, from, to, b"x");
+        datagrams.outgoing(&config, &events, &sent(from, to));
         let (_, peer) = server.recv_from(&mut buffer).unwrap();
         server.send_to(b"y", peer).unwrap();
         while events.take(|source, _| match source {
@@ -242,8 +252,8 @@ fn sockets_that_are_closed_wait_for_nothing() {
     assert!(datagrams.waiting() > MAX_UDP / 2);
     // All that wait are there, and then none.
     let mut got = 0;
-    while datagrams.incoming(&config, |_, _, data| {
-        assert_eq!(data, b"y");
+    while datagrams.incoming(&config, |incoming| {
+        assert!(matches!(incoming, Incoming::Datagram { data: b"y", .. }));
         got += 1;
         true
     }) {}

@@ -2,7 +2,8 @@
 //! Which sockets close where a guest sends datagrams from many ports.
 
 use super::super::events::{Events, Source};
-use super::super::udp::Datagrams;
+use super::super::udp::{Datagrams, Incoming};
+use super::bounds::sent;
 use super::*;
 
 /// The datagrams of a guest, without its wire.
@@ -29,7 +30,7 @@ impl Flows {
         let from = SocketAddrV4::new(self.config.guest, port);
         self.now += Duration::from_millis(1);
         self.datagrams
-            .outgoing_at(&self.config, &self.events, from, to, b"x", self.now);
+            .outgoing_at(&self.config, &self.events, &sent(from, to), self.now);
     }
 
     /// The guest's ports to which datagrams come, until there are so many.
@@ -40,8 +41,10 @@ impl Flows {
                 Source::Datagrams(id) => self.datagrams.reports(id),
                 other => panic!("{other:?}"),
             }) {}
-            while self.datagrams.incoming(&self.config, |_, to, _| {
-                ports.push(to.port());
+            while self.datagrams.incoming(&self.config, |incoming| {
+                if let Incoming::Datagram { to, .. } = incoming {
+                    ports.push(to.port());
+                }
                 true
             }) {}
         }

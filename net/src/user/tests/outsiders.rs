@@ -4,6 +4,7 @@
 
 use super::super::events::{Events, Source};
 use super::super::udp::Datagrams;
+use super::bounds::{arp, sent};
 use super::*;
 
 /// No frame comes within this time.
@@ -36,7 +37,10 @@ pub fn own_address() -> Option<Ipv4Addr> {
 /// A guest that the network has heard of.
 fn guest(config: Config) -> Guest {
     let mut guest = Guest::new(config);
-    guest.send(1, SocketAddrV4::new(Config::default().guest, 9), b"x");
+    guest
+        .wire
+        .send(&arp(Config::default().guest, Config::default().gateway));
+    guest.wire.card.frames.clear();
     guest
 }
 
@@ -170,7 +174,7 @@ fn a_socket_by_which_the_guest_is_silent_is_closed() {
     let mut datagrams = Datagrams::new(&config, &events).unwrap();
     let to = gateway(asked.local_addr().unwrap().port());
     let from = SocketAddrV4::new(config.guest, 5000);
-    datagrams.outgoing(&config, &events, from, to, b"x");
+    datagrams.outgoing(&config, &events, &sent(from, to));
     let sent = Instant::now();
     let (_, at) = answer(&asked);
     std::thread::sleep(Duration::from_millis(20));
@@ -181,7 +185,7 @@ fn a_socket_by_which_the_guest_is_silent_is_closed() {
             Source::Datagrams(id) => datagrams.reports(id),
             other => panic!("{other:?}"),
         });
-        datagrams.incoming(&config, |_, _, _| {
+        datagrams.incoming(&config, |_| {
             got += 1;
             true
         });
