@@ -18,7 +18,7 @@
 //! All that the guest sends is hostile input. smoltcp's checked readers parse the frames. The
 //! memory that a guest can make this process use is bounded: [`Config::connections`] connections,
 //! each with two buffers of [`TCP_BUFFER`] bytes, or [`SMALL_BUFFER`] bytes if there are many, and
-//! [`MAX_UDP`] sockets.
+//! [`Config::datagrams`] sockets.
 
 mod dhcp;
 mod events;
@@ -47,8 +47,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The most TCP connections at a time, unless [`Config::connections`] says otherwise.
 pub const MAX_TCP: usize = 512;
-/// The most UDP sockets at a time.
+/// The most UDP sockets at a time, unless [`Config::datagrams`] says otherwise. Those of published
+/// ports do not count.
 pub const MAX_UDP: usize = 256;
+/// With fewer, there would be no room of each kind.
+const MIN_UDP: usize = 4;
 /// Size of the buffer for each direction of a TCP connection, in bytes.
 pub const TCP_BUFFER: usize = 256 << 10;
 /// The same of a connection that is made while there are [`Config::large_buffers`] others.
@@ -85,6 +88,8 @@ pub struct Config {
     /// The most TCP connections at a time, including those that are being made, 4 to 8192.
     /// Published ports have at most three quarters of them.
     pub connections: usize,
+    /// The most UDP sockets at a time, without those of published ports, 4 to [`MAX_UDP`].
+    pub datagrams: usize,
     /// So many connections have large buffers, the others small ones.
     pub large_buffers: usize,
 }
@@ -103,6 +108,7 @@ impl Default for Config {
             mtu: 65_520,
             ack_delay: true,
             connections: MAX_TCP,
+            datagrams: MAX_UDP,
             large_buffers: 256,
         }
     }

@@ -9,7 +9,7 @@
 use super::events::{EventFlags, Events, Source};
 use super::ports::Ports;
 use super::recent::Recent;
-use super::{Config, MAX_UDP, frame};
+use super::{Config, MAX_UDP, MIN_UDP, frame};
 use crate::{Error, Publish};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -28,12 +28,6 @@ const BURST: usize = 32;
 /// The most addresses that may answer on a socket: those to which the guest has sent last.
 const TARGETS: usize = 64;
 const DNS_PORT: u16 = 53;
-/// The most sockets of name queries. The others have their own room: however many names a guest
-/// looks up, its flows stay.
-const QUERIES: usize = 64;
-const OTHERS: usize = MAX_UDP - QUERIES;
-/// So many sockets are kept at the cost of those that ask once, such as queries for the time.
-const KEPT: usize = OTHERS * 3 / 4;
 /// A flow that was answered, and sends after so long, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
 
@@ -63,6 +57,30 @@ pub enum Incoming<'a> {
         from: SocketAddrV4,
         to: SocketAddrV4,
     },
+}
+
+/// How many sockets there may be.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// The most sockets of name queries. The others have their own room: however many names a guest
+    /// looks up, its flows stay.
+    queries: usize,
+    others: usize,
+    /// So many sockets are kept at the cost of those that ask once, such as queries for the time.
+    kept: usize,
+}
+
+impl Room {
+    fn of(all: usize) -> Self {
+        let all = all.clamp(MIN_UDP, MAX_UDP);
+        let queries = all / 4;
+        let others = all - queries;
+        Room {
+            queries,
+            others,
+            kept: others * 3 / 4,
+        }
+    }
 }
 
 /// The user of a socket.
@@ -104,6 +122,7 @@ pub struct Datagrams {
     entries: HashMap<Key, Entry>,
     ids: HashMap<u64, Key>,
     next_id: u64,
+    room: Room,
     /// Sockets that may have datagrams, each once.
     ready: VecDeque<u64>,
     buffer: Vec<u8>,
@@ -153,6 +172,7 @@ impl Datagrams {
             entries: HashMap::new(),
             ids: HashMap::new(),
             next_id,
+            room: Room::of(config.datagrams),
             ready: VecDeque::new(),
             buffer: vec![0; crate::MAX_FRAME],
         })
@@ -296,10 +316,14 @@ impl Datagrams {
     /// waits, and of the others a single question before a flow, unless nearly all are flows.
     fn make_room(&mut self, query: bool) {
         let same = || self.entries.iter().filter(|(key, _)| key.query == query);
-        if same().count() < if query { QUERIES } else { OTHERS } {
+        let most = match query {
+            true => self.room.queries,
+            false => self.room.others,
+        };
+        if same().count() < most {
             return;
         }
-        let protect = same().filter(|(_, entry)| entry.kept).count() <= KEPT;
+        let protect = same().filter(|(_, entry)| entry.kept).count() <= self.room.kept;
         let rank = |entry: &Entry| match query {
             true => (entry.owed > 0, entry.used),
             false => (protect && entry.kept, entry.used),
@@ -325,6 +349,12 @@ impl Datagrams {
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
         self.ready.len()
+    }
+
+    /// The sockets of the guest's own.
+    #[cfg(test)]
+    pub fn sockets(&self) -> usize {
+        self.entries.len()
     }
 
     /// Closes the sockets that were idle for long.

@@ -2,9 +2,10 @@
 //! The monitor's descriptors: room for many, and shares for what a guest can have the monitor open.
 //!
 //! A shared folder has one for each file that the guest knows, each TCP connection of the guest has
-//! one, and so has each of its sockets to the host. All threads of a process have the same table.
-//! Without a descriptor, the monitor could neither take a request of its user nor read what the
-//! machine takes of the host's memory. So each kind of device has a share, and the monitor has one.
+//! one, and so has each of its sockets to the host and each socket for its datagrams. All threads
+//! of a process have the same table. Without a descriptor, the monitor could neither take a request
+//! of its user nor read what the machine takes of the host's memory. So each kind of device has a
+//! share, and the monitor has one.
 //!
 //! Linux doubles a process's table when it is full. While several threads share it, the thread that
 //! needs the room then sleeps until all CPUs have passed through the scheduler (`expand_fdtable()`
@@ -19,6 +20,9 @@ use std::os::fd::RawFd;
 /// take 130 KiB of the host's kernel. More are possible, and cost a wait each time the number
 /// doubles.
 const ROOM: u64 = 16384;
+
+/// Connections that wait at a listener of vsock, each with a descriptor.
+const BACKLOG: RawFd = 128;
 
 /// Raises the limit of descriptors to its maximum.
 pub fn raise() {
@@ -39,10 +43,12 @@ pub struct Shares {
     /// The most TCP connections through the stack. With their buffers, they take at most 368 MiB
     /// ([`paravane_net::user::TCP_BUFFER`]).
     pub connections: usize,
+    /// The most sockets for datagrams through the stack.
+    pub datagrams: usize,
     /// The most connections of the guest's sockets (vsock).
     pub sockets: usize,
-    /// Folders have descriptors below this one. It leaves the two shares above, and one for the
-    /// monitor itself.
+    /// Folders have descriptors below this one. It leaves the shares above, one for connections of
+    /// vsock that nobody has accepted yet, and one for the monitor itself.
     pub folders: RawFd,
 }
 
@@ -52,12 +58,15 @@ impl Shares {
         let limit = RawFd::try_from(limit).unwrap_or(RawFd::MAX);
         // The stack needs four connections for its own ends.
         let connections = (limit / 4).clamp(4, 4096);
+        let datagrams = (limit / 16).clamp(4, 256);
         let sockets = (limit / 8).clamp(4, 1024);
+        let waiting = (limit / 8).min(BACKLOG);
         let own = (limit / 8).min(1024);
         Shares {
             connections: connections.unsigned_abs() as usize,
+            datagrams: datagrams.unsigned_abs() as usize,
             sockets: sockets.unsigned_abs() as usize,
-            folders: limit - connections - sockets - own,
+            folders: limit - connections - datagrams - sockets - waiting - own,
         }
     }
 }
@@ -90,15 +99,17 @@ mod tests {
 
     #[test]
     fn each_share_leaves_the_others() {
-        for (limit, connections, sockets, folders) in [
-            (0, 4, 4, -8),
-            (200, 50, 25, 100),
-            (1024, 256, 128, 512),
-            (524_288, 4096, 1024, 518_144),
-            (u64::MAX, 4096, 1024, RawFd::MAX - 6144),
+        for (limit, connections, datagrams, sockets, folders) in [
+            (0, 4, 4, 4, -12),
+            (200, 50, 12, 25, 63),
+            (1024, 256, 64, 128, 320),
+            (4096, 1024, 256, 512, 1664),
+            (524_288, 4096, 256, 1024, 517_760),
+            (u64::MAX, 4096, 256, 1024, RawFd::MAX - 6528),
         ] {
             let expected = Shares {
                 connections,
+                datagrams,
                 sockets,
                 folders,
             };

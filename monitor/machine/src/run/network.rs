@@ -117,13 +117,15 @@ pub fn connect(
         | Net::Venet(reach)
         | Net::VenetPasst(reach) => *reach,
     };
+    let shares = Shares::of(descriptors::limit());
     let mut config = user::Config {
         host_loopback: reach.loopback,
         link_local: reach.link_local,
         resolvers: user::host_resolvers(),
         publish: ports(spec)?,
         ack_delay: spec.uses(Heuristic::AckDelay),
-        connections: Shares::of(descriptors::limit()).connections,
+        connections: shares.connections,
+        datagrams: shares.datagrams,
         ..user::Config::default()
     };
     passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));

@@ -120,6 +120,34 @@ fn queries_that_were_answered_close_first() {
     assert_eq!(flows.heard(1, PATIENCE), [1]);
 }
 
+/// Where a process has few descriptors, there is little room, and some of each kind.
+#[test]
+fn a_network_with_few_sockets_works() {
+    let (names, _) = server();
+    let (peer, port) = server();
+    for datagrams in [0, 4] {
+        let mut flows = Flows::new(Config {
+            resolvers: vec![names.local_addr().unwrap()],
+            datagrams,
+            ..loopback()
+        });
+        let dns = SocketAddrV4::new(flows.config.dns, 53);
+        let mut last = Vec::new();
+        for n in 0..20 {
+            flows.send(1000 + n, dns);
+            flows.send(3000 + n, gateway(port));
+            last = vec![(&names, asked(&names)), (&peer, asked(&peer))];
+        }
+        for (server, at) in last {
+            server.send_to(b"y", at).unwrap();
+        }
+        let mut heard = flows.heard(2, PATIENCE);
+        heard.sort_unstable();
+        assert_eq!(heard, [1019, 3019]);
+        assert_eq!(flows.datagrams.sockets(), 4);
+    }
+}
+
 /// Where nearly all are flows, another flow still finds room.
 #[test]
 fn no_number_of_flows_keeps_others_out() {
