@@ -9,10 +9,10 @@
 //! ([`Kicks`]).
 
 use super::kicks::Kicks;
-use super::layout::{DEVICES, DOORBELL_SIZE, doorbell};
+use super::layout::{DEVICE_PIN, DEVICES, DOORBELL_SIZE, doorbell};
 use paravane_devices::mmio::{INTERRUPT_STATUS, PAGE};
 use paravane_devices::{Page, refused};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
@@ -58,6 +58,10 @@ pub struct Port {
     bridge: bool,
     /// Wakes the device's thread.
     pub bell: EventFd,
+    /// Gives the guest the device's interrupt.
+    pub line: EventFd,
+    /// The line has rung since the pin of the I/O APIC got its route.
+    rung: AtomicBool,
     /// What the thread is woken for; see [`Port::take`].
     reasons: AtomicU32,
     /// What a vCPU waits for.
@@ -78,11 +82,13 @@ pub const LEFT: u32 = 4;
 
 impl Port {
     /// Without anything to do.
-    pub fn new(page: Page, bell: EventFd, bridge: bool) -> Self {
+    pub fn new(page: Page, bell: EventFd, line: EventFd, bridge: bool) -> Self {
         Port {
             page,
             bridge,
             bell,
+            line,
+            rung: AtomicBool::new(false),
             reasons: AtomicU32::new(0),
             exchange: Mutex::default(),
             done: Condvar::new(),
@@ -102,6 +108,29 @@ impl Port {
     pub fn share(&self, kicks: &Arc<Kicks>) {
         // A device is started once.
         let _ = self.kicks.set(Arc::downgrade(kicks));
+    }
+
+    /// Gives the guest the device's interrupt.
+    pub fn interrupt(&self) {
+        // Before the ring, so that a ring without a route is always seen by `interrupt_again`.
+        self.rung.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // Fails only if the counter is full: then KVM has not taken the last ring yet.
+        let _ = self.line.write(1);
+    }
+
+    /// The same once more, because the guest may have missed one. A virtio device shows whether
+    /// its driver has acknowledged the last one. A bridge does not, but its driver ignores one too
+    /// many.
+    fn interrupt_again(&self) {
+        let rung = self.rung.swap(false, Ordering::SeqCst);
+        let status = self.page.register(INTERRUPT_STATUS);
+        if self.bridge && rung || !self.bridge && status.load(Ordering::SeqCst) != 0 {
+            self.ring();
+        }
     }
 
     /// Why the thread was woken: [`HOST`], [`REQUEST`], [`LEFT`]. The caller has read the bell
@@ -213,6 +242,14 @@ impl Bus {
         true
     }
 
+    /// Repeats the interrupts of the devices with these pins of the I/O APIC, a bit for each.
+    pub fn interrupt_again(&self, pins: u64) {
+        let with_pins = self.0.iter().zip(DEVICE_PIN..);
+        for (port, _) in with_pins.filter(|(_, pin)| pins >> pin & 1 != 0) {
+            port.interrupt_again();
+        }
+    }
+
     fn find(&self, address: u64) -> Option<(&Port, u64)> {
         let (size, offset) = (PAGE as u64, address.checked_sub(DEVICES)?);
         let port = self.0.get(usize::try_from(offset / size).ok()?)?;
@@ -232,10 +269,13 @@ mod tests {
     use proptest::prelude::*;
     use vmm_sys_util::eventfd::EFD_NONBLOCK;
 
+    fn counter() -> EventFd {
+        EventFd::new(EFD_NONBLOCK).unwrap()
+    }
+
     fn bus() -> (Bus, Arc<Port>, Page) {
         let page = Area::new(1).unwrap().page(0);
-        let bell = EventFd::new(EFD_NONBLOCK).unwrap();
-        let port = Arc::new(Port::new(page.clone(), bell, true));
+        let port = Arc::new(Port::new(page.clone(), counter(), counter(), true));
         (Bus::new(vec![Arc::clone(&port)]), port, page)
     }
 
@@ -257,6 +297,31 @@ mod tests {
         bus.store(DEVICES + 0x64, &[2], || false);
         assert_eq!(page.register(INTERRUPT_STATUS).load(Ordering::SeqCst), 2);
         assert_eq!(port.take(), 0);
+    }
+
+    /// That of a virtio device whose driver has not acknowledged it, and that of a bridge.
+    #[test]
+    fn an_interrupt_is_repeated() {
+        let area = Area::new(3).unwrap();
+        let port = |number, bridge| {
+            let page = area.page(number);
+            Arc::new(Port::new(page, counter(), counter(), bridge))
+        };
+        let bus = Bus::new(vec![port(0, false), port(1, false), port(2, true)]);
+        area.page(1).show(INTERRUPT_STATUS, 1);
+        let rings = |pins: u64| {
+            bus.interrupt_again(pins);
+            let rung = bus.0.iter().map(|port| port.line.read().is_ok());
+            rung.collect::<Vec<_>>()
+        };
+        assert_eq!(rings(u64::MAX), [false, true, false]);
+        for port in &bus.0 {
+            port.interrupt();
+            port.line.read().unwrap();
+        }
+        assert_eq!(rings(!(7 << 16)), [false; 3]);
+        assert_eq!(rings(1 << 18 | 1 << 4), [false, false, true]);
+        assert_eq!(rings(u64::MAX), [false, true, false]);
     }
 
     #[test]
@@ -294,8 +359,7 @@ mod tests {
             near in -0x2000i64..0x3000, any: u64, command: u64, bridge: bool
         ) {
             let page = Area::new(1).unwrap().page(0);
-            let bell = EventFd::new(EFD_NONBLOCK).unwrap();
-            let port = Arc::new(Port::new(page, bell, bridge));
+            let port = Arc::new(Port::new(page, counter(), counter(), bridge));
             let bus = Bus::new(vec![Arc::clone(&port)]);
             for address in [DEVICES.wrapping_add_signed(near), DEVICES, any] {
                 // Nobody answers.

@@ -3,6 +3,7 @@
 
 use super::bus::Bus;
 use super::ioapic::{self, Ioapic, Route};
+use super::layout::SERIAL_PIN;
 use super::ports::Ports;
 use super::stops::Stops;
 use crate::output::{End, Output};
@@ -123,11 +124,26 @@ impl Core {
         }
     }
 
-    /// Gives KVM the routes of all pins.
+    /// Writes a register of the I/O APIC.
+    ///
+    /// A kernel masks a pin while it moves its interrupt to another vCPU. KVM then has no route,
+    /// and drops what the line rings. A virtio device would not ring again before its driver has
+    /// served the last interrupt, so a line whose pin has a route again is rung again.
     ///
     /// # Errors
-    /// The host's error.
-    pub fn route(&self, routes: &[Route]) -> io::Result<()> {
+    /// The host does not take the routes.
+    pub fn write_ioapic(&self, offset: u64, value: u32) -> io::Result<()> {
+        let routes = |routes: &[Route]| self.route(routes);
+        let gained = self.ioapic.write(offset, value, routes)?;
+        if gained >> SERIAL_PIN & 1 != 0 {
+            self.ports.interrupt_again();
+        }
+        self.bus.interrupt_again(gained);
+        Ok(())
+    }
+
+    /// Gives KVM the routes of all pins.
+    fn route(&self, routes: &[Route]) -> io::Result<()> {
         let table = ioapic::table(routes).ok_or(io::ErrorKind::OutOfMemory)?;
         let error = |error: kvm_ioctls::Error| io::Error::from_raw_os_error(error.errno());
         self.machine.set_gsi_routing(&table).map_err(error)

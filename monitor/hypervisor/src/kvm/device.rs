@@ -71,7 +71,6 @@ struct Prepared {
     page: Page,
     /// One for each queue.
     queues: Vec<EventFd>,
-    line: EventFd,
     /// See [`OwnDevice::rare`](paravane_devices::OwnDevice::rare).
     rare: Option<Setting>,
 }
@@ -109,10 +108,9 @@ impl Devices {
             prepared.push(Prepared {
                 device,
                 rare,
-                port: Arc::new(Port::new(page.clone(), counter()?, bridge)),
+                port: Arc::new(Port::new(page.clone(), counter()?, counter()?, bridge)),
                 page,
                 queues: (0..queues).map(|_| counter()).collect::<Result<_, _>>()?,
-                line: counter()?,
             });
         }
         Ok(Devices {
@@ -161,7 +159,7 @@ impl Devices {
                 }
             }
             machine
-                .register_irqfd(&one.line, pin)
+                .register_irqfd(&one.port.line, pin)
                 .context("cannot connect an interrupt")?;
         }
         Ok(())
@@ -180,7 +178,6 @@ impl Devices {
                 port,
                 page,
                 queues,
-                line,
                 rare,
             } = one;
             let wake = Arc::new(Bell {
@@ -202,7 +199,7 @@ impl Devices {
                 line: Arc::new(Pin {
                     core: Arc::clone(core),
                     page,
-                    line,
+                    port: Arc::clone(&port),
                     counters: Arc::clone(&counters),
                 }),
                 counters: Arc::clone(&counters),
@@ -262,7 +259,7 @@ impl Wake for Bell {
 struct Pin {
     core: Arc<Core>,
     page: Page,
-    line: EventFd,
+    port: Arc<Port>,
     counters: Arc<Counters>,
 }
 
@@ -278,8 +275,7 @@ impl Pin {
 impl Line for Pin {
     fn raise(&self) {
         count(&self.counters.interrupts, 1);
-        // Fails only if the counter is full: then KVM has not taken the last ring yet.
-        let _ = self.line.write(1);
+        self.port.interrupt();
     }
 
     fn message(&self, apic: u32, vector: u32) -> Result<Message, NoMessage> {

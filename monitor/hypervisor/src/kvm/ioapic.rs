@@ -87,7 +87,9 @@ impl Ioapic {
         }
     }
 
-    /// Writes a register. If that changes the routes, `apply` gets all of them.
+    /// Writes a register. If that changes the routes, `apply` gets all of them. Returns the pins
+    /// that had no route before and have one now, a bit for each: KVM has dropped an interrupt of
+    /// such a pin that came before, so the caller rings its line again.
     ///
     /// # Errors
     /// Those of `apply`.
@@ -96,7 +98,7 @@ impl Ioapic {
         offset: u64,
         value: u32,
         apply: impl FnOnce(&[Route]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<u64, E> {
         let mut state = self.lock();
         match offset {
             SELECT => state.select = value.to_le_bytes()[0],
@@ -104,12 +106,14 @@ impl Ioapic {
             _ => {}
         }
         let routes = state.all_routes();
-        if routes != state.routes {
-            // Under the lock, so that the last of two writes is what stays.
-            apply(&routes)?;
-            state.routes = routes;
+        if routes == state.routes {
+            return Ok(0);
         }
-        Ok(())
+        // Under the lock, so that the last of two writes is what stays.
+        apply(&routes)?;
+        let gained = pins(&routes) & !pins(&state.routes);
+        state.routes = routes;
+        Ok(gained)
     }
 }
 
@@ -181,6 +185,12 @@ fn route(pin: u32, entry: u64) -> Option<Route> {
     })
 }
 
+/// The pins of routes, a bit for each.
+fn pins(routes: &[Route]) -> u64 {
+    const { assert!(PINS <= u64::BITS) };
+    routes.iter().fold(0, |all, route| all | 1 << route.pin)
+}
+
 /// The routes as KVM takes them.
 pub fn table(routes: &[Route]) -> Option<KvmIrqRouting> {
     let entry = |route: &Route| kvm_irq_routing_entry {
@@ -229,6 +239,25 @@ mod tests {
         // The same again is no change.
         assert_eq!(set(&ioapic, 0x10 + 2 * 17, 0x41), None);
         assert_eq!(set(&ioapic, 0x10 + 2 * 17, 0x1_0041), Some(Vec::new()));
+    }
+
+    /// KVM drops what a masked pin's line rings. A change of an existing route drops nothing.
+    #[test]
+    fn a_pin_that_gains_a_route_is_reported() {
+        let ioapic = Ioapic::new();
+        let write = |register: u8, value| {
+            let route = |_: &[Route]| Ok::<(), ()>(());
+            assert_eq!(ioapic.write(SELECT, register.into(), route), Ok(0));
+            ioapic.write(WINDOW, value, route).unwrap()
+        };
+        let low = |pin: u8| TABLE + 2 * pin;
+        assert_eq!(write(low(17) + 1, 3 << 24), 0);
+        assert_eq!(write(low(17), 0x41), 1 << 17);
+        assert_eq!(write(low(17), 0x42), 0);
+        assert_eq!(write(low(17) + 1, 1 << 24), 0);
+        assert_eq!(write(low(63), 0x43), 1 << 63);
+        assert_eq!(write(low(17), 0x1_0042), 0);
+        assert_eq!(write(low(17), 0x42), 1 << 17);
     }
 
     #[test]

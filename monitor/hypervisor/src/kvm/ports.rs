@@ -36,6 +36,8 @@ const SLEEP_TYPE: u8 = 2;
 /// The ports.
 pub struct Ports {
     devices: Mutex<Devices>,
+    /// The serial line's interrupt, here for those who must not wait for the console's reader.
+    line: Arc<EventFd>,
     begun: Instant,
     /// A conformance guest runs, which ends at a port.
     tests: bool,
@@ -48,7 +50,7 @@ struct Devices {
 }
 
 /// The serial line's interrupt.
-struct Line(EventFd);
+struct Line(Arc<EventFd>);
 
 impl Trigger for Line {
     type E = io::Error;
@@ -77,13 +79,15 @@ impl Ports {
     /// Ports whose serial line prints to `outputs` and interrupts by `line`. With `tests`, a guest
     /// may end with a verdict.
     pub fn new(outputs: &Arc<Outputs<Output>>, line: EventFd, tests: bool) -> Self {
-        let serial = Serial::new(Line(line), Console(Arc::clone(outputs)));
+        let line = Arc::new(line);
+        let serial = Serial::new(Line(Arc::clone(&line)), Console(Arc::clone(outputs)));
         Ports {
             devices: Mutex::new(Devices {
                 serial,
                 clock: ClockChip::new(),
                 counter: Counter::default(),
             }),
+            line,
             begun: Instant::now(),
             tests,
         }
@@ -91,6 +95,13 @@ impl Ports {
 
     fn lock(&self) -> MutexGuard<'_, Devices> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Repeats the serial line's interrupt, because the guest may have missed one. Its driver
+    /// ignores one too many.
+    pub fn interrupt_again(&self) {
+        // Fails only if the counter is full: then KVM has not taken the last ring yet.
+        let _ = self.line.write(1);
     }
 
     /// Reads.

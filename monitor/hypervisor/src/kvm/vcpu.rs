@@ -124,10 +124,7 @@ fn store(core: &Core, address: u64, bytes: &[u8]) -> Next {
         return Next::Go;
     };
     let value = u32::from_le_bytes(value);
-    match core
-        .ioapic
-        .write(offset, value, |routes| core.route(routes))
-    {
+    match core.write_ioapic(offset, value) {
         Ok(()) => Next::Go,
         Err(error) => Next::End(End::Failed(format!("cannot route an interrupt: {error}"))),
     }
