@@ -104,7 +104,7 @@ elapsed() {
 }
 
 on_paravane() {
-	timeout 300 "$paravane" run --kernel "$folder/kernel/vmlinux" --initrd "$folder/initrd" \
+	timeout 300 "$paravane" run --hypervisor process --kernel "$folder/kernel/vmlinux" --initrd "$folder/initrd" \
 		--memory "$memory" --net none --workdir / --env "compiler=$compiler" -- "$@"
 }
 
@@ -131,9 +131,16 @@ measure() {
 for ((turn = 1; turn <= turns; turn++)); do
 	for row in "${rows[@]}"; do
 		say "turn $turn of $turns: $row"
-		host=$(measure host "$row")
-		vm=$(measure paravane "$row")
-		tcg=$(measure qemu "$row")
+		# In turn from either end, so that no side always comes after the same one.
+		if ((turn % 2)); then
+			host=$(measure host "$row")
+			vm=$(measure paravane "$row")
+			tcg=$(measure qemu "$row")
+		else
+			tcg=$(measure qemu "$row")
+			vm=$(measure paravane "$row")
+			host=$(measure host "$row")
+		fi
 		echo "$row $host $vm $tcg" >>"$folder/figures"
 	done
 done

@@ -82,43 +82,6 @@ fn unlikely_ranks(count: usize) -> usize {
         .saturating_sub(1)
 }
 
-/// Resamples of a bootstrap.
-const RESAMPLES: usize = 10_000;
-
-/// The 95 % interval of the median by the bootstrap: of medians of values that are drawn from these
-/// with replacement, 2.5 % are below it and 2.5 % above. It is the same for the same values.
-pub fn bootstrap(values: &[f64]) -> [f64; 2] {
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    let mut medians: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let drawn: Vec<f64> = (0..values.len())
-                .filter_map(|_| values.get(numbers.below(values.len())).copied())
-                .collect();
-            median(&drawn)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    let skip = RESAMPLES / 40;
-    match (medians.get(skip), medians.get(RESAMPLES - 1 - skip)) {
-        (Some(&low), Some(&high)) => [low, high],
-        _ => [f64::NAN; 2],
-    }
-}
-
-/// Pseudo-random numbers (xorshift64*).
-struct Numbers(u64);
-
-impl Numbers {
-    /// A number below `end`, which is small and not 0.
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(number).unwrap_or_default() % end
-    }
-}
-
 /// How many of the smallest and of the largest of `count` values lie outside of the interval.
 #[allow(clippy::cast_precision_loss)] // numbers of rounds
 fn skipped(count: usize) -> usize {
@@ -157,25 +120,6 @@ mod tests {
     fn geometric_means() {
         assert!((geometric_mean([4.0, 0.25, 8.0].into_iter()) - 2.0).abs() < 1e-9);
         assert!(geometric_mean(std::iter::empty()).is_nan());
-    }
-
-    #[test]
-    fn the_bootstrap_s_interval_is_around_the_median() {
-        let values: Vec<f64> = (1..=101).map(f64::from).collect();
-        let [low, high] = bootstrap(&values);
-        // The median's standard error is about 1.25 * 29.2 / sqrt(101) = 3.6; for even values more.
-        assert!(
-            (36.0..46.0).contains(&low) && (56.0..66.0).contains(&high),
-            "{low} {high}"
-        );
-        assert_eq!(bootstrap(&values), [low, high]);
-        assert_eq!(bootstrap(&[2.0]), [2.0, 2.0]);
-        let [low, high] = bootstrap(&[1.0, 2.0, 9.0]);
-        assert!(
-            (low - 1.0).abs() < 1e-9 && (high - 9.0).abs() < 1e-9,
-            "{low} {high}"
-        );
-        assert!(bootstrap(&[]).iter().all(|end| end.is_nan()));
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn mean(name: &str, row: &Measured, all: &[&Measured], apps: &[App]) -> Mean {
         stats::geometric_mean(speeds)
     };
     let speeds: Vec<f64> = (0..rounds).map(round).collect();
-    let [low, high] = stats::bootstrap(&speeds);
+    let [low, high] = stats::interval(&speeds);
     let ratio = stats::geometric_mean(all.iter().map(|row| row.ratio));
     let (system, place, vcpus) = (row.system, row.place, row.vcpus);
     let promised = system == System::Paravane.name() && place == PROMISED;

@@ -78,7 +78,7 @@ impl Measured {
     ) -> Measured {
         let (guest, host) = pairs.medians();
         let speeds = speeds(pairs, figure.is_rate());
-        let (ratio, [low, high]) = (stats::median(&speeds), stats::bootstrap(&speeds));
+        let (ratio, [low, high]) = (stats::median(&speeds), stats::interval(&speeds));
         // What other systems do is no promise.
         let bar = row.bars.get(&group.place);
         let bar = bar.and_then(|bar| bar.of(group.vcpus, state));
@@ -112,7 +112,7 @@ impl Measured {
     /// Adds the comparison with the first system, for those that differ from it in one thing.
     pub fn beside(mut self, system: System, figure: &Figure, pairs: &Pairs) -> Measured {
         let speeds = speeds(pairs, figure.is_rate());
-        let [low, high] = stats::bootstrap(&speeds);
+        let [low, high] = stats::interval(&speeds);
         let compared = (!speeds.is_empty()).then(|| [stats::median(&speeds), low, high]);
         match system {
             System::Venet => self.beside_virtio_net = compared,
@@ -130,7 +130,7 @@ impl Measured {
         if speeds.is_empty() {
             return;
         }
-        let (median, interval) = (stats::median(&speeds), stats::bootstrap(&speeds));
+        let (median, interval) = (stats::median(&speeds), stats::interval(&speeds));
         self.beside_one_vcpu = Some([median, interval[0], interval[1]]);
         let verdict = Verdict::of_speed(median, interval, ONE_VCPU_BAR, speeds.len());
         self.beside_one_verdict = self.own.then_some(verdict);

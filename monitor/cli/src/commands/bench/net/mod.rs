@@ -176,7 +176,12 @@ fn inside(args: &BenchNet, signals: &Signals) -> anyhow::Result<Outcome> {
                 "paravane: MTU {mtu}, round {} of {rounds}, {time} s so far\n",
                 round + 1
             ));
-            for (path, row) in paths.iter().zip(&mut measured) {
+            // From either end in turn, so that no path always comes after the same one.
+            let mut pairs: Vec<_> = paths.iter().zip(&mut measured).collect();
+            if round % 2 == 1 {
+                pairs.reverse();
+            }
+            for (path, row) in pairs {
                 let turn = terms.measure(path, lengths);
                 row.add(turn.with_context(|| format!("path {}", path.name))?);
                 if let Some(signal) = signals.pending() {
