@@ -24,9 +24,6 @@ const NOT_UNPACKED: &str = "Initramfs unpacking failed: ";
 /// The signal that a program gets when no process reads what it prints.
 const SIGPIPE: u8 = 13;
 
-/// In the log of a kernel that panics.
-const PANIC: &str = "Kernel panic - not syncing: ";
-
 /// What a reboot of the guest means.
 #[derive(Clone, Copy, Debug)]
 pub struct Reboots {
@@ -169,7 +166,7 @@ pub fn tell_early(finish: anyhow::Result<Finish>) -> anyhow::Result<Outcome> {
 fn judge(finish: Finish, log: &KernelLog, reboots: Reboots) -> Told {
     let finish = match finish {
         Finish::Machine(End::Reboot(_)) | Finish::Early(End::Reboot(_))
-            if !reboots.on_panic && log.after(PANIC).is_some() =>
+            if !reboots.on_panic && log.panicked() =>
         {
             Finish::Machine(End::Shutdown(PANICKED))
         }

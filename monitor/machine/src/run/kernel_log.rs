@@ -15,6 +15,9 @@ const WAITING: usize = 64 << 10;
 /// Prefix of the agent's messages on the console, before it has a connection to the monitor.
 const AGENT: &str = "paravane-agent: ";
 
+/// In the log of a kernel that panics.
+const PANIC: &str = "Kernel panic - not syncing: ";
+
 /// The console's lines.
 #[derive(Debug)]
 pub struct KernelLog {
@@ -26,6 +29,9 @@ pub struct KernelLog {
     unsent: Vec<u8>,
     /// The agent's last message.
     agent: Option<String>,
+    /// The kernel has said that it panics. A kernel that tells what all CPUs do may print more
+    /// lines after that than are kept.
+    panicked: bool,
 }
 
 impl KernelLog {
@@ -36,6 +42,7 @@ impl KernelLog {
             lines: VecDeque::new(),
             unsent: Vec::new(),
             agent: None,
+            panicked: false,
         }
     }
 
@@ -56,6 +63,7 @@ impl KernelLog {
         if let Some(said) = line.strip_prefix(AGENT) {
             self.agent = Some(said.to_string());
         }
+        self.panicked |= line.contains(PANIC);
         if self.live {
             self.print(&line);
         }
@@ -68,6 +76,11 @@ impl KernelLog {
     /// The agent's last message on the console, if there is one.
     pub fn agent(&self) -> Option<&str> {
         self.agent.as_deref()
+    }
+
+    /// Whether the kernel has panicked.
+    pub fn panicked(&self) -> bool {
+        self.panicked
     }
 
     /// What follows these words in the kernel's log, if they are there.
@@ -139,5 +152,21 @@ mod tests {
         assert_eq!(log.lines.len(), KEPT);
         assert_eq!(log.lines.back().map(String::as_str), Some("399"));
         assert!(log.lines.iter().all(|line| line.len() <= MAX_LINE));
+    }
+
+    #[test]
+    fn a_panic_is_remembered_after_its_line() {
+        let mut log = KernelLog::new(false);
+        log.add(b"[1.0] Kernel panic - not syncing: Fatal ");
+        assert!(!log.panicked());
+        log.add(b"exception\n");
+        for n in 0..=KEPT {
+            log.add(format!("[1.1] {n}\n").as_bytes());
+        }
+        assert_eq!(log.after(PANIC), None);
+        assert!(log.panicked());
+        let mut other = KernelLog::new(false);
+        other.add(b"[1.0] no Kernel panic\n");
+        assert!(!other.panicked());
     }
 }
