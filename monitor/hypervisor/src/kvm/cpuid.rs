@@ -7,7 +7,7 @@
 //! else.
 
 use super::layout::{BUS_CALL, DEVICES, DOORBELLS};
-use kvm_bindings::{CpuId, kvm_cpuid_entry2};
+use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
 /// Leaf 1.
 const HYPERVISOR: u32 = 1 << 31;
@@ -20,6 +20,16 @@ const VMX: u32 = 1 << 5;
 const SMX: u32 = 1 << 6;
 /// Intel: what the counters of the processor can do.
 const PDCM: u32 = 1 << 15;
+/// Threads and cores: the leaf, and its successor with further levels.
+const TOPOLOGY: [u32; 2] = [0xb, 0x1f];
+/// Leaf 0xd: the two states of matrix registers. Leaf 7: their instructions, in the order of eax
+/// and edx of subleaf 1 and edx of subleaf 0.
+const TILE_STATES: u32 = 1 << 17 | 1 << 18;
+const TILES_1_EAX: u32 = 1 << 21;
+const TILES_1_EDX: u32 = 1 << 8;
+const TILES_EDX: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+/// Bytes of the states that each processor with XSAVE has.
+const LEGACY_STATES: u32 = 576;
 /// Leaf 7 of Intel's processors: enclaves, and keys for them.
 const SGX: u32 = 1 << 2;
 const SGX_KEYS: u32 = 1 << 30;
@@ -53,10 +63,89 @@ const REGISTERS: u32 = DEVICES as u32;
 const _: () = assert!(REGISTERS as u64 == DEVICES);
 
 /// Changes what KVM supports to what vCPU `number` of `count` shows.
-pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) {
+///
+/// # Errors
+/// KVM supports so many leaves that there is no room.
+pub fn adapt(cpuid: &mut CpuId, number: u32, count: u32) -> anyhow::Result<()> {
+    hide_tiles(cpuid);
     for entry in cpuid.as_mut_slice() {
         adapt_entry(entry, number, count);
     }
+    show_topology(cpuid, number, count)
+}
+
+/// Hides the matrix registers, unless both of their states are there. This program asks the host
+/// for no permission to use the large one, and KVM then offers the small one alone (before Linux
+/// 6.4) and the instructions. A guest could not enable what it sees, and no XCR0 with one of the
+/// two states is valid.
+fn hide_tiles(cpuid: &mut CpuId) {
+    let states = |e: &&kvm_cpuid_entry2| e.function == 0xd && e.index == 0;
+    let shown = cpuid.as_slice().iter().find(states).map_or(0, |e| e.eax);
+    if shown & TILE_STATES == TILE_STATES {
+        return;
+    }
+    let is_tile = |e: &kvm_cpuid_entry2| e.function == 0xd && matches!(e.index, 17 | 18);
+    cpuid.retain(|e| !is_tile(e));
+    // The end of the last state that is left: those of the user's are at fixed places.
+    let left = |e: &&kvm_cpuid_entry2| {
+        e.function == 0xd && (2..32).contains(&e.index) && shown >> e.index & 1 != 0
+    };
+    let ends = cpuid.as_slice().iter().filter(left);
+    let ends = ends.map(|e| e.ebx.saturating_add(e.eax));
+    let size = ends.fold(LEGACY_STATES, u32::max);
+    for entry in cpuid.as_mut_slice() {
+        match (entry.function, entry.index) {
+            (7, 0) => entry.edx &= !TILES_EDX,
+            (7, 1) => {
+                entry.eax &= !TILES_1_EAX;
+                entry.edx &= !TILES_1_EDX;
+            }
+            (0xd, 0) if shown & TILE_STATES != 0 => {
+                entry.eax &= !TILE_STATES;
+                entry.ecx = size;
+            }
+            // Details of the registers and of their multiplications.
+            (0x1d | 0x1e, _) => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
+            _ => {}
+        }
+    }
+}
+
+/// Shows the threads of a core, then the cores, in the leaves that the host's processor has for
+/// that. From Linux 6.2 on KVM tells only the first subleaf of each, without which a kernel takes
+/// each vCPU for a package.
+fn show_topology(cpuid: &mut CpuId, number: u32, count: u32) -> anyhow::Result<()> {
+    let levels = [(0, 1, 1), (bits(count), count, 2), (0, 0, 0)];
+    for function in TOPOLOGY {
+        let has = cpuid.as_slice().iter().any(|e| e.function == function);
+        cpuid.retain(|e| e.function != function);
+        for (index, (shift, logical, kind)) in (0..).zip(levels).filter(|_| has) {
+            let entry = kvm_cpuid_entry2 {
+                function,
+                index,
+                flags: KVM_CPUID_FLAG_SIGNIFCANT_INDEX,
+                eax: shift,
+                ebx: logical,
+                ecx: index | kind << 8,
+                edx: number,
+                ..Default::default()
+            };
+            add(cpuid, entry)?;
+        }
+    }
+    Ok(())
+}
+
+fn add(cpuid: &mut CpuId, leaf: kvm_cpuid_entry2) -> anyhow::Result<()> {
+    let added = cpuid.push(leaf);
+    added.map_err(|error| anyhow::anyhow!("no room for a leaf of CPUID: {error:?}"))
+}
+
+/// Whether the processor is one of Intel's.
+pub fn is_intel(cpuid: &CpuId) -> bool {
+    let intel = [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+    let mut leaves = cpuid.as_slice().iter();
+    leaves.any(|e| e.function == 0 && [e.ebx, e.edx, e.ecx] == intel)
 }
 
 /// Tells a layer where the bridges are: a bit for each device that is one. Without any there is
@@ -87,8 +176,7 @@ pub fn offer_bus(cpuid: &mut CpuId, bridges: u32) -> anyhow::Result<()> {
         },
     ];
     for leaf in leaves {
-        let pushed = cpuid.push(leaf);
-        pushed.map_err(|error| anyhow::anyhow!("no room for a leaf of CPUID: {error:?}"))?;
+        add(cpuid, leaf)?;
     }
     Ok(())
 }
@@ -128,18 +216,6 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
         // Intel: the cores that may share each cache, and the cores of the package.
         4 if entry.eax & 0x1f != 0 => {
             entry.eax = entry.eax & 0x3fff | (count - 1) << 26;
-        }
-        // Threads of a core, then cores.
-        0xb | 0x1f => {
-            let (shift, logical, kind) = match entry.index {
-                0 => (0, 1, 1),
-                1 => (bits(count), count, 2),
-                _ => (0, 0, 0),
-            };
-            entry.eax = shift;
-            entry.ebx = logical;
-            entry.ecx = entry.index | kind << 8;
-            entry.edx = number;
         }
         7 if entry.index == 0 => {
             entry.ebx &= !SGX;
@@ -212,7 +288,6 @@ mod tests {
         assert_eq!(leaf.ebx, 0x0506_0800);
         assert_eq!(leaf.ecx & TSC_DEADLINE, TSC_DEADLINE);
         assert_eq!(adapted(1, 0, 0, 1).edx, 1);
-        assert_eq!(adapted(0xb, 1, 5, 6).edx, 5);
         assert_eq!(adapted(0x8000_001e, 0, 5, 6).eax, 5);
     }
 
@@ -289,11 +364,107 @@ mod tests {
         }
     }
 
+    fn leaf(function: u32, index: u32) -> kvm_cpuid_entry2 {
+        kvm_cpuid_entry2 {
+            function,
+            index,
+            ..Default::default()
+        }
+    }
+
+    /// Whether KVM tells one subleaf (from Linux 6.2 on) or more.
+    #[test]
+    fn the_topology_has_its_subleaves() {
+        for host in [&[leaf(0xb, 0)][..], &[leaf(0xb, 0), leaf(0xb, 1)]] {
+            let mut leaves = CpuId::from_entries(host).unwrap();
+            adapt(&mut leaves, 5, 6).unwrap();
+            let shown: Vec<_> = leaves
+                .as_slice()
+                .iter()
+                .map(|e| [e.function, e.index, e.flags, e.eax, e.ebx, e.ecx, e.edx])
+                .collect();
+            assert_eq!(
+                shown,
+                [
+                    [0xb, 0, 1, 0, 1, 0x100, 5],
+                    [0xb, 1, 1, 3, 6, 0x201, 5],
+                    [0xb, 2, 1, 0, 0, 2, 5],
+                ]
+            );
+        }
+        // A processor without these leaves does not get them.
+        let mut leaves = CpuId::from_entries(&[leaf(1, 0)]).unwrap();
+        show_topology(&mut leaves, 0, 2).unwrap();
+        assert_eq!(leaves.as_slice(), [leaf(1, 0)]);
+        let full = [leaf(0x1f, 0); kvm_bindings::KVM_MAX_CPUID_ENTRIES];
+        let mut leaves = CpuId::from_entries(&full[1..]).unwrap();
+        leaves.as_mut_slice()[1..].fill(leaf(1, 0));
+        assert!(show_topology(&mut leaves, 0, 2).is_err());
+    }
+
+    #[test]
+    fn matrix_registers_need_both_of_their_states() {
+        let all = |function, index, eax| kvm_cpuid_entry2 {
+            eax,
+            ebx: 0xac0,
+            ecx: 0x2b00,
+            edx: u32::MAX,
+            ..leaf(function, index)
+        };
+        let adapted = |states| {
+            let mut leaves = CpuId::from_entries(&[
+                all(7, 0, 1),
+                all(7, 1, u32::MAX),
+                all(0xd, 0, states),
+                all(0xd, 9, 8),
+                all(0xd, 17, 64),
+                all(0xd, 18, 8192),
+                all(0x1d, 1, 1),
+            ])
+            .unwrap();
+            hide_tiles(&mut leaves);
+            leaves.as_slice().to_vec()
+        };
+        let with = adapted(0x6_0207);
+        assert_eq!((with.len(), with[0].edx), (7, u32::MAX));
+        assert_eq!((with[2].ecx, with[6].eax), (0x2b00, 1));
+        for (states, size) in [(0x2_0207, 0xac8), (0x207, 0x2b00), (0x2_0007, 576)] {
+            let without = adapted(states);
+            let [low, high, shown, _, tiles] = without[..] else {
+                panic!("{without:?}");
+            };
+            assert_eq!(low.edx, !(1 << 22 | 1 << 24 | 1 << 25));
+            assert_eq!((high.eax, high.edx), (!(1 << 21), !(1 << 8)));
+            assert_eq!((shown.eax, shown.ecx), (states & 0x207, size));
+            assert_eq!((tiles.eax, tiles.edx), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_vendor_is_told() {
+        for (name, intel) in [(b"GenuineIntel", true), (b"AuthenticAMD", false)] {
+            let word = |at: usize| {
+                let mut bytes = [0; 4];
+                bytes.copy_from_slice(&name[at..at + 4]);
+                u32::from_le_bytes(bytes)
+            };
+            let vendor = kvm_cpuid_entry2 {
+                ebx: word(0),
+                edx: word(4),
+                ecx: word(8),
+                ..leaf(0, 0)
+            };
+            assert_eq!(is_intel(&CpuId::from_entries(&[vendor]).unwrap()), intel);
+        }
+    }
+
     #[test]
     fn cores_have_room_for_their_numbers() {
         for (count, width) in [(1, 0), (2, 1), (3, 2), (4, 2), (64, 6)] {
-            let leaf = adapted(0xb, 1, 0, count);
-            assert_eq!((leaf.eax, leaf.ebx, leaf.ecx), (width, count, 0x201));
+            let mut leaves = CpuId::from_entries(&[leaf(0xb, 0)]).unwrap();
+            show_topology(&mut leaves, 0, count).unwrap();
+            let cores = leaves.as_slice()[1];
+            assert_eq!((cores.eax, cores.ebx, cores.ecx), (width, count, 0x201));
             assert_eq!(adapted(0x8000_0008, 0, 0, count).ecx >> 12, width);
             assert_eq!(adapted(4, 0, 0, count).eax >> 26, count - 1);
         }
