@@ -4,7 +4,7 @@
 use super::layout::GAP;
 use anyhow::{Context, bail};
 use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
-use kvm_ioctls::{Cap, Kvm};
+use kvm_ioctls::{Cap, Kvm, VmFd};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -64,6 +64,25 @@ fn open_at(path: &Path) -> anyhow::Result<Kvm> {
     }
     check(|cap| kvm.check_extension(cap))?;
     Ok(kvm)
+}
+
+/// Makes a virtual machine. That fails although the device can be opened if another hypervisor uses
+/// the processor's virtualization.
+///
+/// # Errors
+/// Why not, and what to do, in one line.
+pub fn create(kvm: &Kvm) -> anyhow::Result<VmFd> {
+    let refused = |error: kvm_ioctls::Error| anyhow::anyhow!(not_created(error.errno()));
+    kvm.create_vm().map_err(refused)
+}
+
+fn not_created(errno: i32) -> String {
+    let error = std::io::Error::from_raw_os_error(errno);
+    let why = match errno {
+        libc::EBUSY => " (does another hypervisor run, such as VirtualBox?)",
+        _ => "",
+    };
+    format!("the host's KVM makes no virtual machine: {error}{why}: {INSTEAD}")
 }
 
 fn refusal(path: &Path, errno: i32) -> String {
@@ -168,6 +187,14 @@ mod tests {
             format!("{error:#}").contains("/dev/null is not a KVM"),
             "{error:#}"
         );
+    }
+
+    #[test]
+    fn a_machine_that_is_not_made_is_told() {
+        let line = not_created(libc::EBUSY);
+        assert!(line.contains("VirtualBox"), "{line}");
+        assert!(line.ends_with(": use --hypervisor process"), "{line}");
+        assert!(!not_created(libc::ENOMEM).contains("VirtualBox"));
     }
 
     #[test]

@@ -42,12 +42,13 @@ pub use debug::Debug;
 pub use host::MAX_VCPUS;
 pub use vm::{Config, Observer, Vm};
 
-/// Checks whether the host's KVM can be used, however slow it is.
+/// Checks whether the host's KVM can be used, however slow it is. That needs a virtual machine:
+/// the device can be opened although there can be none.
 ///
 /// # Errors
 /// Why not, in one line.
 pub fn check() -> anyhow::Result<()> {
-    host::open().map(drop)
+    host::create(&host::open()?).map(drop)
 }
 
 /// Checks whether the host's KVM has room for a machine of so many vCPUs and bytes of memory.

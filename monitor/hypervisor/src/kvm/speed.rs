@@ -41,13 +41,18 @@ pub struct Speed {
 impl Speed {
     /// Whether machines on this KVM are fast.
     pub fn fast(self) -> bool {
-        self.instructions >= SLOW_RATE && self.exit_ns <= SLOW_EXIT
+        self.instructions >= SLOW_RATE && !self.slow_exits()
     }
 
     /// Whether the processor of a machine on this KVM is emulated. One that is merely slow to
     /// leave, as on a host that is a virtual machine itself, is not.
     pub fn emulated(self) -> bool {
         self.instructions < EMULATED_RATE
+    }
+
+    /// Whether exits to this program cost too much.
+    pub fn slow_exits(self) -> bool {
+        self.exit_ns > SLOW_EXIT
     }
 
     /// How many times longer a guest takes at most than on a processor that is just fast, for time
@@ -80,7 +85,7 @@ pub fn measure() -> anyhow::Result<Speed> {
         // SAFETY: inside of the page, to which no other reference exists.
         unsafe { page.as_ptr().add(at).write_volatile(byte) };
     }
-    let machine = kvm.create_vm().context(complain)?;
+    let machine = host::create(&kvm)?;
     let mut vcpu = prepare(&machine, &page).context(complain)?;
     // The first exits pay for the start.
     run(&mut vcpu, LOOP, ROUNDS)?;

@@ -312,7 +312,7 @@ const NO_COUNTERS: i32 = 1;
 
 /// KVM's machine with local APICs in the host's kernel, and no other interrupt controllers there.
 fn machine(kvm: &Kvm) -> anyhow::Result<VmFd> {
-    let machine = kvm.create_vm()?;
+    let machine = host::create(kvm)?;
     if machine.check_extension(Cap::SetTssAddr) {
         machine.set_tss_address(usize::try_from(TSS)?)?;
     }
