@@ -41,6 +41,10 @@ const SKINIT: u32 = 1 << 12;
 /// Counters of a core, of the memory controller and of the last cache.
 const COUNTERS: u32 = 1 << 23 | 1 << 24 | 1 << 28;
 
+/// What changes with the processor's power, and the bit for a counter that does not.
+const POWER: u32 = 0x8000_0007;
+const STEADY_COUNTER: u32 = 1 << 8;
+
 /// KVM's own leaf: halts that a kick ends, interprocessor interrupts, directed yields, changes of
 /// encrypted memory.
 const KVM_FEATURES: u32 = 0x4000_0001;
@@ -249,6 +253,16 @@ pub fn hide_hypercalls(cpuid: &mut CpuId) {
     }
 }
 
+/// Hides that the time-stamp counter has one rate at all times. A kernel with another clock then
+/// uses that one.
+pub fn hide_steady_counter(cpuid: &mut CpuId) {
+    for entry in cpuid.as_mut_slice() {
+        if entry.function == POWER {
+            entry.edx &= !STEADY_COUNTER;
+        }
+    }
+}
+
 /// Hides these of KVM's own features (bits of eax of its leaf) from all machines that are started
 /// from now on.
 #[cfg(feature = "test-hooks")]
@@ -334,6 +348,17 @@ mod tests {
         .unwrap();
         hide_hypercalls(&mut leaves);
         assert_eq!(leaves.as_slice()[0].eax, 0x100_567b);
+    }
+
+    #[test]
+    fn a_counter_that_is_not_steady_does_not_look_so() {
+        let power = kvm_cpuid_entry2 {
+            edx: 0x101,
+            ..leaf(0x8000_0007, 0)
+        };
+        let mut leaves = CpuId::from_entries(&[power]).unwrap();
+        hide_steady_counter(&mut leaves);
+        assert_eq!(leaves.as_slice()[0].edx, 1);
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub const MAX_VCPUS: u32 = 64;
 /// What to do without it.
 const INSTEAD: &str = "use --hypervisor process";
 
+/// Which clock the host's kernel uses, and those of its clocks that are the time-stamp counter.
+const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+const COUNTERS: [&str; 2] = ["tsc", "hyperv_clocksource_tsc_page"];
+
 /// The leaf of cpuid with the bits of guest-physical addresses, and how many there are without it.
 const SIZES: u32 = 0x8000_0008;
 const LEAST_BITS: u32 = 36;
@@ -83,6 +87,16 @@ fn not_created(errno: i32) -> String {
         _ => "",
     };
     format!("the host's KVM makes no virtual machine: {error}{why}: {INSTEAD}")
+}
+
+/// Whether the host's kernel relies on the time-stamp counter. Where it does not say what it uses,
+/// it is taken to. This opens a file.
+pub fn relies_on_counter() -> bool {
+    std::fs::read_to_string(CLOCK).map_or(true, |name| is_counter(&name))
+}
+
+fn is_counter(name: &str) -> bool {
+    COUNTERS.contains(&name.trim())
 }
 
 fn refusal(path: &Path, errno: i32) -> String {
@@ -195,6 +209,12 @@ mod tests {
         assert!(line.contains("VirtualBox"), "{line}");
         assert!(line.ends_with(": use --hypervisor process"), "{line}");
         assert!(!not_created(libc::ENOMEM).contains("VirtualBox"));
+    }
+
+    #[test]
+    fn a_host_with_another_clock_does_not_rely_on_the_counter() {
+        assert!(is_counter("tsc\n"));
+        assert!(!is_counter("hpet\n") && !is_counter("kvm-clock\n"));
     }
 
     #[test]

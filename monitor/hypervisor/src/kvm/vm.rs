@@ -84,17 +84,20 @@ impl Vm {
         let ram = Ram::around(config.memory, GAP, config.large_pages)?;
         let devices = Devices::new(devices)?;
         let machine = machine(&kvm).context("cannot make a virtual machine")?;
+        let steady = host::relies_on_counter();
         give_memory(&machine, &ram, devices.area.as_ref())
             .context("the host's KVM does not take guest memory")?;
         let kernel = load::load(&ram, config.name, config.kernel)?;
         let tables = acpi::tables(config.vcpus, &registers_of(&devices)?);
-        let vcpus = vcpus(&kvm, &machine, config, &kernel, devices.bridges())
+        let vcpus = vcpus(&kvm, &machine, config, &kernel, devices.bridges(), steady)
             .context("cannot make the virtual CPUs")?;
         let rate = vcpus.first().and_then(|vcpu| vcpu.get_tsc_khz().ok());
         let command_line = match rate {
             // There is nothing by which Linux could measure it well.
             Some(khz) if !config.tests => {
-                format!("{} tsc_early_khz={khz} tsc=reliable", config.command_line)
+                // The counter is no clock for a guest if it is none for the host.
+                let reliable = if steady { " tsc=reliable" } else { "" };
+                format!("{} tsc_early_khz={khz}{reliable}", config.command_line)
             }
             _ => config.command_line.to_string(),
         };
@@ -381,12 +384,16 @@ fn vcpus(
     config: &Config<'_>,
     kernel: &Loaded,
     bridges: u32,
+    steady: bool,
 ) -> anyhow::Result<Vec<VcpuFd>> {
     let (mut all, count) = (Vec::new(), config.vcpus);
     for number in 0..count {
         let vcpu = machine.create_vcpu(number.into())?;
         let mut features = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?;
         cpuid::adapt(&mut features, number, count)?;
+        if !steady {
+            cpuid::hide_steady_counter(&mut features);
+        }
         if config.emulated {
             cpuid::hide_hypercalls(&mut features);
         }
