@@ -3,9 +3,11 @@
 
 use paravane_agent_protocol::frame::{MAX_FROM_AGENT, MAX_TO_AGENT, put_message};
 use paravane_agent_protocol::{Decoder, Frame, FromAgent, ToAgent};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// The size of one read.
 pub const PIECE: usize = 32 << 10;
@@ -32,6 +34,10 @@ impl Connection {
     /// Sends a message and waits until it is sent.
     pub fn say(&mut self, message: &FromAgent) -> io::Result<()> {
         self.put(message);
+        self.send_all()
+    }
+
+    fn send_all(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             self.wait(PollFlags::OUT)?;
             self.flush()?;
@@ -56,9 +62,38 @@ impl Connection {
     }
 
     pub fn wait(&self, flags: PollFlags) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.file, flags)], None) {
+        self.wait_for(flags, None)
+    }
+
+    fn wait_for(&self, flags: PollFlags, time: Option<Duration>) -> io::Result<()> {
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        match poll(&mut [PollFd::new(&self.file, flags)], time.as_ref()) {
             Err(rustix::io::Errno::INTR) => Ok(()),
             other => Ok(other.map(drop)?),
+        }
+    }
+
+    /// Sends what waits, however long that takes. Then waits until the monitor has taken it and
+    /// has closed the connection, but no longer than `time`.
+    pub fn leave(&mut self, time: Duration) -> io::Result<()> {
+        self.send_all()?;
+        rustix::net::shutdown(&self.file, Shutdown::Write)?;
+        let until = Instant::now() + time;
+        let mut piece = [0; PIECE];
+        loop {
+            match read(&self.file, &mut piece)? {
+                Read::End => return Ok(()),
+                // It is for the command, which has ended.
+                Read::Some(_) if Instant::now() < until => {}
+                Read::Some(_) => return Ok(()),
+                Read::Nothing => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(());
+                    }
+                    self.wait_for(PollFlags::IN, Some(left))?;
+                }
+            }
         }
     }
 

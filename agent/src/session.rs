@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetwinsize};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Output in bytes that may wait for the connection. Beyond it, no output is read, and the command
 /// blocks.
@@ -18,6 +19,9 @@ const OUTPUT_WAITING: usize = 256 << 10;
 /// Output in bytes that is read after the command has exited: the size of the largest pipe. More
 /// can only come from other processes that have the stream open.
 const LAST_OUTPUT: usize = 1 << 20;
+/// Time in which the monitor should take the last output and close the connection. Linux resets a
+/// closed connection after 8 s, also when its last bytes were not taken.
+const LEAVE: Duration = Duration::from_secs(60);
 
 /// A running command and its connection.
 struct Session {
@@ -49,10 +53,14 @@ pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
         // that ignore SIGHUP continue.
         session.signal(Signal::HUP);
     }
-    result
+    result?;
+    // Closes the agent's ends of the streams.
+    drop(session.running);
+    session.connection.leave(LEAVE)
 }
 
 impl Session {
+    /// Works until the command has exited, and the connection's last bytes wait to be sent.
     fn work(&mut self) -> io::Result<()> {
         loop {
             // Frames may have arrived together with the request.
@@ -60,18 +68,28 @@ impl Session {
                 self.take(frame)?;
             }
             self.feed()?;
-            if self.status.is_some() && self.connection.out.len() < OUTPUT_WAITING {
+            if let (Some(status), true) = (self.status, self.has_room()) {
                 self.take_output()?;
-                if let (Some(status), true) = (self.status, self.is_drained()) {
-                    return self.connection.say(&match status {
+                if self.is_drained() {
+                    self.connection.put(&match status {
                         Status::Exited(code) => FromAgent::Exited(code),
                         Status::Killed(signal) => FromAgent::Killed(signal),
                     });
+                    return Ok(());
                 }
             }
             self.connection.flush()?;
-            self.wait()?;
+            // After the command, only what is there already is read. A process that holds the
+            // streams open and prints nothing would be waited for.
+            if self.status.is_none() || !self.has_room() {
+                self.wait()?;
+            }
         }
+    }
+
+    /// Whether more output may be read.
+    fn has_room(&self) -> bool {
+        self.connection.out.len() < OUTPUT_WAITING
     }
 
     /// Waits for an event and reads what is ready.
@@ -86,7 +104,7 @@ impl Session {
             files.push(PollFd::new(&self.running.ended, PollFlags::IN));
         }
         let outputs = files.len();
-        let room = self.connection.out.len() < OUTPUT_WAITING;
+        let room = self.has_room();
         let running = &self.running;
         for file in [&running.output, &running.error, &running.terminal]
             .into_iter()
