@@ -4,7 +4,9 @@
 use crate::user::{Accounts, User};
 use crate::{path, reap};
 use paravane_agent_protocol::{Exec, Failure, Size};
-use rustix::process::{Gid, Uid, getegid, geteuid, ioctl_tiocsctty, setsid};
+use rustix::process::{
+    Gid, Resource, Rlimit, Uid, getegid, geteuid, getrlimit, ioctl_tiocsctty, setrlimit, setsid,
+};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
@@ -15,6 +17,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// A running command, with the agent's ends of its streams.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
     let search = variable(b"PATH").unwrap_or(path::DEFAULT.as_bytes());
     let program = path::find(&name, search, &folder).map_err(|error| cannot_run(&name, &error))?;
 
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     command.arg0(OsString::from_vec(name.clone()));
     command.args(exec.argv.into_iter().skip(1).map(OsString::from_vec));
     command
@@ -99,7 +102,13 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
         running.error = child.stderr.take().map(OwnedFd::from);
         Ok(child)
     });
-    let (pid, ended) = started.map_err(|error| cannot_run(&name, &error))?;
+    let (pid, ended) = started.map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound && program.exists() {
+            no_interpreter(&name)
+        } else {
+            cannot_run(&name, &error)
+        }
+    })?;
     // Close the command's ends of the streams here: while they are open, the streams do not end.
     drop(command);
     for stream in [
@@ -163,14 +172,35 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
     })
 }
 
+/// The limit of open files that commands get.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the agent's own limit of open files to its maximum: each command takes some of them.
+/// Commands get the limit that holds now.
+pub fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Called once.
+    let _ = OPEN_FILES.set(limit);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // If it fails, there is room for fewer commands.
+    let _ = setrlimit(Resource::Nofile, most);
+}
+
 /// Resets all signals to their default in the new process, whatever the agent's parent ignored, and
 /// blocks none: the agent's threads block SIGCHLD. The kernel may choose the process when memory is
-/// short, whatever holds for the agent.
+/// short, whatever holds for the agent. The limit of open files is the usual one.
 pub fn fresh(command: &mut Command) {
+    let open_files = OPEN_FILES.get().copied();
     // SAFETY: the closure runs between fork and exec, where only async-signal-safe functions may be
     // called. These are some; signal() fails for signals that cannot be changed.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
+            if let Some(limit) = open_files {
+                setrlimit(Resource::Nofile, limit)?;
+            }
             for signal in 1..=libc::SIGRTMAX() {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -241,6 +271,16 @@ fn nonblocking(file: &OwnedFd) -> io::Result<()> {
 
 fn other(why: String) -> Failure {
     Failure { code: 125, why }
+}
+
+/// The file exists, so what it needs does not: the program in its first line, or the loader of its
+/// libraries.
+fn no_interpreter(name: &[u8]) -> Failure {
+    let name = String::from_utf8_lossy(name);
+    Failure {
+        code: 126,
+        why: format!("{name}: its interpreter or its loader is missing"),
+    }
 }
 
 fn cannot_run(name: &[u8], error: &io::Error) -> Failure {

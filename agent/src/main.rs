@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     let result = if first { begin() } else { Ok(()) };
     let why = match result
         .and_then(|()| hold_child_signals())
+        .map(|()| command::raise_limit())
         .and_then(|()| if first { init::take_requests() } else { Ok(()) })
         .and_then(|()| reap::start())
     {
