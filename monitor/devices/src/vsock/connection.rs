@@ -52,6 +52,8 @@ pub struct Connection {
     pub ended: bool,
     /// The connection is in the queue of those with something for the guest.
     pub queued: bool,
+    /// The guest has no such connection any more. It exists until the host has what was sent.
+    pub gone: bool,
 }
 
 impl Connection {
@@ -76,6 +78,7 @@ impl Connection {
             readable: false,
             ended: false,
             queued: false,
+            gone: false,
         })
     }
 
@@ -186,6 +189,19 @@ impl Connection {
     pub fn note_shutdown(&mut self, flags: u32) {
         self.peer_receives &= flags & SHUTDOWN_RECEIVE == 0;
         self.peer_sends &= flags & SHUTDOWN_SEND == 0;
+    }
+
+    /// Whether the connection exists after the guest has reset it. Linux resets one that it has
+    /// closed when the host's end does not close within 8 s. All that the guest sent is then valid,
+    /// and a slow reader still gets it.
+    pub fn outlives(&self) -> bool {
+        self.open() && !self.peer_sends && self.waits()
+    }
+
+    /// The guest has reset the connection, which outlives that.
+    pub fn leave(&mut self) {
+        self.peer_receives = false;
+        self.gone = true;
     }
 
     /// Reads what the host sends, at most what the guest has room for.

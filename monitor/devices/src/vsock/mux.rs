@@ -123,8 +123,22 @@ impl Mux {
 
     /// False: the connection is over, and the guest must be told.
     fn take(&mut self, key: Key, header: &Header, data: &[u8]) -> bool {
+        if self.connections.get(&key).is_some_and(|found| found.gone) {
+            // For the guest, there is no such connection. What it sent before goes to the host.
+            if header.op != op::RST {
+                let answer = self.header(key, op::RST);
+                self.answers.push_back(answer);
+            }
+            return true;
+        }
         if header.op == op::RST {
-            self.remove(key, false);
+            match self.connections.get_mut(&key) {
+                Some(connection) if connection.outlives() => {
+                    connection.leave();
+                    self.arm(key);
+                }
+                _ => self.remove(key, false),
+            }
             return true;
         }
         if header.op == op::REQUEST {
@@ -202,12 +216,14 @@ impl Mux {
         }
     }
 
-    /// Removes a connection, and tells the guest if `tell` is set.
+    /// Removes a connection, and tells the guest if `tell` is set and the guest still has it.
     fn remove(&mut self, key: Key, tell: bool) {
+        let mut gone = false;
         if let Some(mut connection) = self.connections.remove(&key) {
+            gone = connection.gone;
             refuse(&mut connection);
         }
-        if tell {
+        if tell && !gone {
             let header = self.header(key, op::RST);
             self.answers.push_back(header);
         }

@@ -3,11 +3,12 @@
 
 use super::CONNECTIONS;
 use super::connection::BUFFER;
-use super::hub::Hub;
+use super::hub::{Hub, Listener};
 use super::mux::Mux;
 use super::packet::{HOST_CID, Header, SHUTDOWN_BOTH, SHUTDOWN_SEND, STREAM, op};
 use proptest::prelude::*;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 const CID: u64 = 3;
@@ -163,6 +164,91 @@ fn a_guest_waits_for_a_slow_host_and_must() {
         mux.receive(&packet(op::RW, 1, 2), &[5; 4096]);
     }
     assert!(sent(&mut mux).iter().any(|(op, _)| *op == op::RST));
+}
+
+/// A connection to port 1 whose stream is full, so that the device keeps what the guest sent last.
+/// Returns it with its number of bytes.
+fn full(mux: &mut Mux, listener: &Listener) -> (UnixStream, usize) {
+    mux.receive(&packet(op::REQUEST, 1, 2), &[]);
+    let stream = listener.accept(None).unwrap();
+    let mut total = 0u32;
+    loop {
+        mux.receive(&packet(op::RW, 1, 2), &[5; 4096]);
+        total += 4096;
+        let mut told = packet(op::CREDIT_REQUEST, 1, 2);
+        told.buffer_size = 1000;
+        mux.receive(&told, &[]);
+        let mut forwarded = 0;
+        while let Some(header) = mux.send(&mut [0; 16]) {
+            forwarded = header.forwarded;
+        }
+        if total - forwarded > BUFFER / 2 {
+            return (stream, usize::try_from(total).unwrap());
+        }
+    }
+}
+
+/// As Linux does 8 s after a program has closed a socket.
+#[test]
+fn a_slow_host_gets_what_was_sent_before_a_reset() {
+    let hub = Hub::default();
+    let listener = hub.listen(1).unwrap();
+    let mut mux = Mux::new(hub, CID, CONNECTIONS).unwrap();
+    let (mut stream, total) = full(&mut mux, &listener);
+    let mut shutdown = packet(op::SHUTDOWN, 1, 2);
+    shutdown.flags = SHUTDOWN_BOTH;
+    mux.receive(&shutdown, &[]);
+    mux.receive(&packet(op::RST, 1, 2), &[]);
+    // For the guest the connection is over.
+    mux.receive(&packet(op::RW, 1, 2), b"more");
+    mux.receive(&packet(op::REQUEST, 1, 2), &[]);
+    assert_eq!(sent(&mut mux), [(op::RST, vec![]), (op::RST, vec![])]);
+    stream.write_all(b"not for this guest").unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    while !reader.is_finished() {
+        assert_eq!(sent(&mut mux), []);
+    }
+    let bytes = reader.join().unwrap().unwrap();
+    assert_eq!(bytes.len(), total);
+    // Its ports are free again.
+    sent(&mut mux);
+    mux.receive(&packet(op::REQUEST, 1, 2), &[]);
+    assert_eq!(sent(&mut mux), [(op::RESPONSE, vec![])]);
+}
+
+#[test]
+fn a_reset_without_an_end_drops_what_was_sent() {
+    let hub = Hub::default();
+    let listener = hub.listen(1).unwrap();
+    let mut mux = Mux::new(hub, CID, CONNECTIONS).unwrap();
+    let (mut stream, total) = full(&mut mux, &listener);
+    mux.receive(&packet(op::RST, 1, 2), &[]);
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.len() < total);
+}
+
+/// Connections that outlive a reset count.
+#[test]
+fn what_waits_for_the_host_is_bounded() {
+    let hub = Hub::default();
+    let listener = hub.listen(1).unwrap();
+    let mut mux = Mux::new(hub, CID, 1).unwrap();
+    let (stream, _) = full(&mut mux, &listener);
+    let mut shutdown = packet(op::SHUTDOWN, 1, 2);
+    shutdown.flags = SHUTDOWN_SEND;
+    mux.receive(&shutdown, &[]);
+    mux.receive(&packet(op::RST, 1, 2), &[]);
+    mux.receive(&packet(op::REQUEST, 1, 3), &[]);
+    assert_eq!(sent(&mut mux), [(op::RST, vec![])]);
+    // Nobody reads any more.
+    drop(stream);
+    assert_eq!(sent(&mut mux), []);
+    mux.receive(&packet(op::REQUEST, 1, 3), &[]);
+    assert_eq!(sent(&mut mux), [(op::RESPONSE, vec![])]);
 }
 
 proptest! {
