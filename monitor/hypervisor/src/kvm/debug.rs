@@ -15,6 +15,8 @@ const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// The time between two requests to a vCPU that does not stop.
 const AGAIN: Duration = Duration::from_millis(20);
+/// How long vCPUs that are off may take to take breakpoints.
+const TAKE: Duration = Duration::from_secs(1);
 /// The time between two checks whether vCPUs have stopped.
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -35,6 +37,34 @@ impl Debug {
 
     fn stops(&self) -> &Stops {
         &self.core.stops
+    }
+
+    /// Interrupts vCPUs until all those that are off have looked, and with `stop` until the others
+    /// have stopped. Returns whether that is so in this time.
+    fn interrupt(&self, stop: bool, most: Duration) -> bool {
+        let deadline = Instant::now() + most;
+        let mut again = Instant::now();
+        loop {
+            let runs = |vcpu: usize| stop && self.state(vcpu) == State::Runs;
+            let mut late = (0..self.vcpus())
+                .filter(|&vcpu| self.stops().looks(vcpu) || runs(vcpu))
+                .peekable();
+            let now = Instant::now();
+            if late.peek().is_none() {
+                return true;
+            }
+            if now >= deadline || self.core.over() {
+                return false;
+            }
+            if now >= again {
+                late.filter(|&vcpu| runs(vcpu))
+                    .for_each(|vcpu| self.stops().ask(vcpu));
+                // One that was about to enter the guest has missed the last one.
+                self.core.kick();
+                again = now + AGAIN;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -77,6 +107,7 @@ impl Debugged for Debug {
 
     fn attach(&self, on: bool) {
         self.stops().attach(on);
+        self.interrupt(false, TAKE);
     }
 
     fn state(&self, vcpu: usize) -> State {
@@ -84,26 +115,8 @@ impl Debugged for Debug {
     }
 
     fn stop_all(&self, most: Duration) -> bool {
-        let deadline = Instant::now() + most;
-        let mut again = Instant::now();
-        loop {
-            let running = |vcpu: &usize| self.state(*vcpu) == State::Runs;
-            let mut running = (0..self.vcpus()).filter(running).peekable();
-            let now = Instant::now();
-            if running.peek().is_none() {
-                return true;
-            }
-            if now >= deadline || self.core.over() {
-                return false;
-            }
-            if now >= again {
-                running.for_each(|vcpu| self.stops().ask(vcpu));
-                // One that was about to enter the guest has missed the last one.
-                self.core.kick();
-                again = now + AGAIN;
-            }
-            std::thread::sleep(PAUSE);
-        }
+        self.stops().look();
+        self.interrupt(true, most)
     }
 
     fn resume(&self, vcpu: usize, how: Resume) {
@@ -151,7 +164,9 @@ impl Debugged for Debug {
     }
 
     fn set_hardware_breakpoints(&self, addresses: &[u64]) -> bool {
-        self.stops().set_hardware(addresses)
+        let done = self.stops().set_hardware(addresses);
+        self.interrupt(false, TAKE);
+        done
     }
 }
 

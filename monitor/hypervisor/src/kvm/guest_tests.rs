@@ -355,6 +355,47 @@ fn a_debugger_steps_and_changes_registers() {
     assert!(registers.gpr[0] > 42);
 }
 
+/// KVM tells nobody that a vCPU starts. It stops all the same, and at breakpoints that are older
+/// than its start.
+#[test]
+fn a_debugger_stops_a_vcpu_that_has_started_meanwhile() {
+    // Real mode's code of vCPU 1 at 0x8000, a jump to itself. The local APIC is on; INIT; STARTUP
+    // again and again.
+    #[rustfmt::skip]
+    let code = [
+        0xc7, 0x05, 0x00, 0x80, 0, 0, 0xeb, 0xfe, 0, 0,
+        0xc7, 0x05, 0xf0, 0, 0xe0, 0xfe, 0xff, 0x01, 0, 0,
+        0xc7, 0x05, 0x10, 0x03, 0xe0, 0xfe, 0, 0, 0, 1,
+        0xc7, 0x05, 0x00, 0x03, 0xe0, 0xfe, 0, 0x45, 0, 0,
+        0xc7, 0x05, 0x00, 0x03, 0xe0, 0xfe, 0x08, 0x46, 0, 0, 0xeb, 0xf4,
+    ];
+    for hardware in [false, true] {
+        let Some((vm, debug)) = debugged(&code) else {
+            return;
+        };
+        assert_eq!(stop_of(&debug, 0), Reason::Asked);
+        assert!(debug.stop_all(PATIENCE) && debug.state(1) == State::Off);
+        if hardware {
+            assert!(debug.set_hardware_breakpoints(&[0x8000]));
+            debug.resume(0, Resume::Continue);
+            match breakpoint(&vm, &debug, 1) {
+                None => return,
+                Some(reason) => assert_eq!(reason, Reason::Hardware),
+            }
+            continue;
+        }
+        let begun = Instant::now();
+        while debug.state(1) == State::Off {
+            debug.resume(0, Resume::Continue);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(debug.stop_all(PATIENCE));
+            assert!(begun.elapsed() < PATIENCE, "it does not start");
+        }
+        assert_eq!(debug.state(1), State::Stopped(Reason::Asked));
+        assert_eq!(debug.registers(1).unwrap().rip, 0);
+    }
+}
+
 /// An int3 that the debugger plants; one of the guest's own, which has no handler; a breakpoint of
 /// the processor.
 #[test]
@@ -367,7 +408,7 @@ fn a_debugger_sets_breakpoints() {
     let second = u64::from(LOAD) + 1;
     assert!(debug.set_hardware_breakpoints(&[second]));
     debug.resume(0, Resume::Continue);
-    match breakpoint(&vm, &debug) {
+    match breakpoint(&vm, &debug, 0) {
         None => return,
         Some(reason) => assert_eq!(reason, Reason::Hardware),
     }
@@ -375,7 +416,7 @@ fn a_debugger_sets_breakpoints() {
     assert!(debug.set_hardware_breakpoints(&[]));
     assert!(debug.write_physical(second, &[0xcc]));
     debug.resume(0, Resume::Continue);
-    match breakpoint(&vm, &debug) {
+    match breakpoint(&vm, &debug, 0) {
         None => return,
         Some(reason) => assert_eq!(reason, Reason::Breakpoint),
     }
@@ -406,10 +447,10 @@ fn a_debugger_sets_breakpoints() {
 /// The reason of the next stop; `None` where KVM is emulated and does not stop: QEMU's emulation of
 /// SVM knows no breakpoints of the processor, and gives the guest its int3; other emulators do not
 /// know the instruction.
-fn breakpoint(vm: &Vm, debug: &Debug) -> Option<Reason> {
+fn breakpoint(vm: &Vm, debug: &Debug, vcpu: usize) -> Option<Reason> {
     let begun = Instant::now();
     let missed = loop {
-        if let State::Stopped(reason) = debug.state(0) {
+        if let State::Stopped(reason) = debug.state(vcpu) {
             return Some(reason);
         }
         if let Some(output) = vm.next() {

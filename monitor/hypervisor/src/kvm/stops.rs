@@ -10,7 +10,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::VcpuFd;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Stops {
     /// A debugger has connected.
     attached: AtomicBool,
     hardware: Mutex<Vec<u64>>,
+    /// Counts what a vCPU that is off has to look for; see [`Stops::look`].
+    looks: AtomicU64,
     vcpus: Vec<Stop>,
     /// Rings when a vCPU has stopped; unset without a debugger.
     bell: OnceLock<OwnedFd>,
@@ -51,8 +53,10 @@ struct Stop {
 struct Inner {
     /// It shall stop.
     asked: bool,
-    /// It has not got its STARTUP interrupt.
+    /// It had not got its STARTUP interrupt when its thread looked last.
     off: bool,
+    /// [`Stops::looks`] at that time.
+    looked: u64,
     stopped: Option<Reason>,
     /// As they were at the stop, or as the debugger has set them.
     registers: Option<Registers>,
@@ -106,6 +110,20 @@ impl Stops {
     /// Sets whether breakpoints stop a vCPU.
     pub fn attach(&self, on: bool) {
         self.attached.store(on, Ordering::SeqCst);
+        self.look();
+    }
+
+    /// Has the thread of each vCPU that is off look whether it has started, of which KVM tells
+    /// nobody, and take the breakpoints. The caller also interrupts the threads.
+    pub fn look(&self) {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether a vCPU is off, and its thread has not looked yet.
+    pub fn looks(&self, vcpu: usize) -> bool {
+        let looks = self.looks.load(Ordering::SeqCst);
+        let late = |inner: &Inner| inner.off && inner.stopped.is_none() && inner.looked != looks;
+        self.vcpus.get(vcpu).is_some_and(|stop| late(&stop.lock()))
     }
 
     /// Sets the processor's breakpoints. Returns whether there are so many.
@@ -114,6 +132,7 @@ impl Stops {
             return false;
         }
         *self.hardware() = addresses.to_vec();
+        self.look();
         true
     }
 
@@ -187,18 +206,24 @@ impl Stops {
         let Some(stop) = self.vcpus.get(number).filter(|_| self.enabled()) else {
             return Ok(());
         };
-        let (asked, was_off) = {
+        // Before the breakpoints, so that a later change is seen the next time.
+        let looks = self.looks.load(Ordering::SeqCst);
+        let (asked, was_off, looked) = {
             let inner = stop.lock();
-            (inner.asked, inner.off)
+            (inner.asked, inner.off, inner.looked)
         };
         if !asked && !was_off {
             return Ok(());
+        }
+        if was_off && looked != looks {
+            vcpu.set_guest_debug(&self.control(Resume::Continue))?;
         }
         let off = matches!(
             vcpu.get_mp_state()?.mp_state,
             KVM_MP_STATE_UNINITIALIZED | KVM_MP_STATE_INIT_RECEIVED
         );
-        stop.lock().off = off;
+        let set = |inner: &mut Inner| (inner.off, inner.looked) = (off, looks);
+        set(&mut stop.lock());
         if off || !asked {
             return Ok(());
         }
@@ -244,6 +269,8 @@ impl Stops {
             before.rip = before.rip.wrapping_add(1);
         }
         let mut inner = stop.lock();
+        // It has run, perhaps since its start, which nobody has seen.
+        inner.off = false;
         inner.asked = false;
         inner.changed = false;
         inner.resume = None;
@@ -446,6 +473,11 @@ mod tests {
         assert_eq!(stops.registers(0), None);
         // Neither waits nor fails.
         stops.resume(0, Resume::Step);
+        // The thread of the one that is off takes what has changed.
+        assert!(stops.looks(1) && !stops.looks(0));
+        stops.vcpus[1].lock().looked = 1;
+        assert!(!stops.looks(1));
+        assert!(stops.set_hardware(&[1]) && stops.looks(1));
     }
 
     #[test]
