@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -42,6 +42,8 @@ const NEW_OPTION: &str = "--map-host-loopback";
 const OLD: &str = "unrecognized option";
 const TOO_OLD: &str = "this version corrupts connections: one of August 2024 or later is needed, \
                        such as Debian 13's";
+/// The type of ARP's frames.
+const ARP: [u8; 2] = [8, 6];
 /// Bytes of the program's messages that are kept.
 const SAID: usize = 16 << 10;
 
@@ -87,12 +89,24 @@ fn resolver(config: &Config) -> Option<Ipv4Addr> {
     })
 }
 
-/// Why passt cannot start on this host now, or `None`. This reads files.
+/// Why passt cannot start on this host now, or `None`. This reads files and opens sockets.
 fn hindered(config: &Config) -> Option<&'static str> {
     if resolver(config).is_some() && !passt_finds_ipv4() {
         return Some("it finds no IPv4 name server in /etc/resolv.conf");
     }
+    if only_ipv6() {
+        return Some("it has no IPv4 here, since this host has a route for IPv6 only");
+    }
     None
+}
+
+/// Whether this host has routes for IPv6 only. passt then answers nothing of IPv4, also no ARP. This
+/// sends nothing. A host without any route is passt's own matter.
+fn only_ipv6() -> bool {
+    let route = |from: &str, to: &str| UdpSocket::bind(from)?.connect(to);
+    let ipv4 = route("0.0.0.0:0", "192.0.2.1:9");
+    ipv4.is_err_and(|error| error.kind() == io::ErrorKind::NetworkUnreachable)
+        && route("[::]:0", "[2001:db8::1]:9").is_ok()
 }
 
 /// A process that waits to become passt.
@@ -320,11 +334,13 @@ fn answered(link: &mut Link, config: &Config, mac: [u8; 6]) -> Result<bool, Erro
     let deadline = Instant::now() + PATIENCE;
     let mut asked = link.send(&question(mac, config)).and_then(|_| link.flush());
     loop {
-        match asked.and_then(|()| link.receive()) {
-            Ok(Received::Frame(_)) => return Ok(true),
-            Ok(Received::Empty) => {}
+        let more = match asked.and_then(|()| link.receive()) {
+            Ok(Received::Frame(frame)) if frame.get(12..14) == Some(&ARP) => return Ok(true),
+            // Others answer nothing, such as a router's advertisement.
+            Ok(Received::Frame(_)) => true,
+            Ok(Received::Empty) => false,
             Ok(Received::Gone) | Err(_) => return Ok(false),
-        }
+        };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Error::Passt(format!(
@@ -332,10 +348,13 @@ fn answered(link: &mut Link, config: &Config, mac: [u8; 6]) -> Result<bool, Erro
                 PATIENCE.as_secs()
             )));
         }
+        asked = Ok(());
+        if more {
+            continue;
+        }
         let timeout = Timespec::try_from(left).ok();
         // The loop checks all conditions again, whatever ended the wait.
         let _ = poll(&mut [PollFd::new(&*link, PollFlags::IN)], timeout.as_ref());
-        asked = Ok(());
     }
 }
 
@@ -381,8 +400,9 @@ pub fn start(program: &Path, config: &Config, mac: [u8; 6]) -> Result<(Link, Pro
 fn question(mac: [u8; 6], config: &Config) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(mac);
-    // ARP for IPv4 over Ethernet, a request.
-    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    // For IPv4 over Ethernet, a request.
+    frame.extend(ARP);
+    frame.extend([0, 1, 8, 0, 6, 4, 0, 1]);
     frame.extend(mac);
     frame.extend(config.guest.octets());
     frame.extend([0; 6]);

@@ -127,3 +127,28 @@ fn the_question_is_for_the_gateway() {
     assert_eq!(frame.len(), 42);
     assert!(frame.ends_with(&Ipv4Addr::new(10, 0, 2, 2).octets()));
 }
+
+/// A router's advertisement comes before, or instead.
+#[test]
+fn only_an_answer_to_the_question_is_an_answer() {
+    let config = Config::default();
+    let mut advertisement = vec![0x33; 60];
+    advertisement[12..14].copy_from_slice(&[0x86, 0xdd]);
+    let reply = question(MAC, &config);
+    for (frames, expected) in [
+        (vec![&advertisement, &reply], true),
+        (vec![&reply], true),
+        (vec![&advertisement, &advertisement], false),
+    ] {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        for frame in frames {
+            let length = u32::try_from(frame.len()).unwrap();
+            theirs.write_all(&length.to_be_bytes()).unwrap();
+            theirs.write_all(frame).unwrap();
+        }
+        // The question can be sent, and then the other end is gone.
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut link = stream(OwnedFd::from(ours), &config).unwrap();
+        assert_eq!(answered(&mut link, &config, MAC).unwrap(), expected);
+    }
+}
