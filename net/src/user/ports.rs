@@ -60,7 +60,7 @@ impl Ports {
             });
             ports.heard.entry(publish.guest).or_insert_with(|| Heard {
                 masked: Peers::default(),
-                plain: Recent::new(MOST),
+                plain: Recent::new(MOST, SILENT),
             });
         }
         Ok(ports)

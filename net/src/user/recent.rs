@@ -1,29 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of bounded size. A new entry replaces the one that was noted longest ago.
+//! A table of bounded size. Where it is full, a new entry replaces all that are old, or else the one
+//! that was noted longest ago.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The entries, each with the time of its last note.
 #[derive(Debug)]
 pub struct Recent<K, V> {
     known: HashMap<K, (V, Instant)>,
     most: usize,
+    old: Duration,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy> Recent<K, V> {
-    /// For at most so many entries, at least one.
-    pub fn new(most: usize) -> Self {
+    /// For at most so many entries, at least one. Those that were noted so long ago are `old`.
+    pub fn new(most: usize, old: Duration) -> Self {
         Recent {
             known: HashMap::new(),
             most,
+            old,
         }
     }
 
     /// Notes an entry, or notes it again.
     pub fn note(&mut self, key: K, value: V, now: Instant) {
-        if self.known.len() >= self.most && !self.known.contains_key(&key) {
+        let full = self.known.len() >= self.most && !self.known.contains_key(&key);
+        if full {
+            // Many at a time, so that a new entry seldom costs a search.
+            let old = self.old;
+            self.known
+                .retain(|_, (_, last)| now.duration_since(*last) < old);
+        }
+        if full && self.known.len() >= self.most {
             let oldest = self.known.iter().min_by_key(|(_, (_, last))| *last);
             if let Some(oldest) = oldest.map(|(key, _)| *key) {
                 self.known.remove(&oldest);
@@ -41,11 +51,9 @@ impl<K: Copy + Eq + Hash, V: Copy> Recent<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-
     #[test]
     fn the_latest_stay() {
-        let (mut recent, start) = (Recent::new(3), Instant::now());
+        let (mut recent, start) = (Recent::new(3, Duration::from_secs(5000)), Instant::now());
         let at = |n| start + Duration::from_secs(n);
         for n in 0..3 {
             recent.note(n, 'a', at(n));
@@ -61,5 +69,20 @@ mod tests {
             recent.note(n, 'd', at(n));
             assert_eq!(recent.known.len(), 3);
         }
+    }
+
+    #[test]
+    fn all_that_are_old_go_first() {
+        let (mut recent, start) = (Recent::new(3, Duration::from_secs(10)), Instant::now());
+        for (n, seconds) in [(0, 0), (1, 1), (2, 9)] {
+            recent.note(n, 'a', start + Duration::from_secs(seconds));
+        }
+        // Those that are known make no room.
+        let later = start + Duration::from_secs(12);
+        recent.note(2, 'b', later);
+        assert_eq!(recent.known.len(), 3);
+        recent.note(3, 'c', later);
+        assert_eq!(recent.known.len(), 2);
+        assert_eq!(recent.get(&2), Some(('b', later)));
     }
 }

@@ -25,8 +25,9 @@ const IDLE: Duration = Duration::from_secs(120);
 const IDLE_QUERY: Duration = Duration::from_secs(10);
 /// Datagrams from one socket before others get their turn.
 const BURST: usize = 32;
-/// The most addresses that may answer on a socket: those to which the guest has sent last.
-const TARGETS: usize = 64;
+/// The most addresses that may answer on a socket: those to which the guest has sent last. A server
+/// in the guest, or a peer of many, has hundreds.
+const TARGETS: usize = 1024;
 const DNS_PORT: u16 = 53;
 /// A flow that was answered, and sends after so long, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
@@ -305,7 +306,7 @@ impl Datagrams {
             owed: 0,
             answered: false,
             kept: false,
-            targets: Recent::new(TARGETS),
+            targets: Recent::new(TARGETS, IDLE),
         };
         self.entries.insert(key, entry);
         Ok(())

@@ -5,6 +5,7 @@
 use super::super::events::{Events, Source};
 use super::super::udp::Datagrams;
 use super::bounds::{arp, sent};
+use super::limits::many_descriptors;
 use super::*;
 
 /// No frame comes within this time.
@@ -200,8 +201,9 @@ fn a_socket_by_which_the_guest_is_silent_is_closed() {
 /// A guest that asks many by one socket hears those that it asked last.
 #[test]
 fn the_last_ones_that_were_asked_are_heard() {
+    many_descriptors();
     let mut guest = Guest::new(loopback());
-    let asked: Vec<UdpSocket> = (0..70).filter_map(|_| bound("127.0.0.1:0")).collect();
+    let asked: Vec<UdpSocket> = (0..1030).filter_map(|_| bound("127.0.0.1:0")).collect();
     let mut at = None;
     for socket in &asked {
         let to = gateway(socket.local_addr().unwrap().port());
@@ -210,7 +212,7 @@ fn the_last_ones_that_were_asked_are_heard() {
     }
     for (index, socket) in asked.iter().enumerate() {
         socket.send_to(b"y", at.unwrap()).unwrap();
-        // The last 64 of 70.
+        // The last 1024 of 1030.
         let heard = index >= 6;
         let patience = if heard { PATIENCE } else { QUIET / 6 };
         assert_eq!(guest.datagram(patience).is_some(), heard, "{index}");
