@@ -39,6 +39,8 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         _ => return None,
     };
     let refused = kind == DhcpMessageType::Nak;
+    // A client that has an address asks for the rest (RFC 2131, section 4.3.5).
+    let leases = !refused && request.message_type != DhcpMessageType::Inform;
     let mask = Ipv4Cidr::new(config.gateway, config.prefix.min(32)).netmask();
     let mtu = config.mtu.to_be_bytes();
     let more = [DhcpOption {
@@ -51,10 +53,10 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         secs: 0,
         client_hardware_address: request.client_hardware_address,
         client_ip: Ipv4Addr::UNSPECIFIED,
-        your_ip: if refused {
-            Ipv4Addr::UNSPECIFIED
-        } else {
+        your_ip: if leases {
             config.guest
+        } else {
+            Ipv4Addr::UNSPECIFIED
         },
         server_ip: config.gateway,
         router: (!refused).then_some(config.gateway),
@@ -68,7 +70,7 @@ pub fn answer(config: &Config, hardware: EthernetAddress, message: &[u8]) -> Opt
         dns_servers: (!refused && !config.resolvers.is_empty())
             .then(|| [config.dns].into_iter().collect()),
         max_size: None,
-        lease_duration: (!refused).then_some(LEASE),
+        lease_duration: leases.then_some(LEASE),
         renew_duration: None,
         rebind_duration: None,
         additional_options: if refused { &[] } else { &more },
@@ -153,6 +155,8 @@ mod tests {
             assert_eq!(repr.subnet_mask, Some(Ipv4Addr::new(255, 255, 255, 0)));
             assert_eq!(repr.dns_servers.as_deref(), Some([config.dns].as_slice()));
         }
+        let leases = repr.your_ip != Ipv4Addr::UNSPECIFIED;
+        assert_eq!(repr.lease_duration.is_some(), leases);
         Some((repr.message_type, repr.your_ip, mtu))
     }
 
@@ -170,6 +174,11 @@ mod tests {
         let other = Ipv4Addr::new(192, 168, 0, 1);
         let refused = (DhcpMessageType::Nak, Ipv4Addr::UNSPECIFIED, false);
         assert_eq!(ask(DhcpMessageType::Request, Some(other)), Some(refused));
+        // One that has an address gets no other, and no lease.
+        assert_eq!(
+            ask(DhcpMessageType::Inform, None),
+            Some((DhcpMessageType::Ack, Ipv4Addr::UNSPECIFIED, true))
+        );
         assert_eq!(ask(DhcpMessageType::Release, None), None);
     }
 
