@@ -127,6 +127,11 @@ impl Config {
         (u32::from(address) ^ u32::from(self.gateway)) & self.mask() == 0
     }
 
+    /// Whether the address is one of the guest's network and not the router's.
+    fn is_others(&self, address: Ipv4Addr) -> bool {
+        self.inside(address) && address != self.gateway && address != self.dns
+    }
+
     /// Whether the guest means more than one by this address.
     fn for_many(&self, to: Ipv4Addr) -> bool {
         let last = u32::from(self.gateway) | !self.mask();

@@ -137,8 +137,9 @@ impl Stack {
         };
         match kind {
             Kind::Bad => {}
-            // A guest that tells its own address, or looks for others that have it.
-            Kind::Arp { from, to } if to == from || to == self.config.guest => {}
+            // A guest that tells its own address, or looks for others that have it. Other addresses
+            // of this network may be those of guests of the guest.
+            Kind::Arp { from, to } if to == from || self.config.is_others(to) => {}
             Kind::Arp { .. } => {
                 wire.ingress(self.connections.no_socket(), frame);
                 self.connections.address_comes();

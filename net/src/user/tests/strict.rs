@@ -26,6 +26,8 @@ fn the_router_has_no_address_of_the_guest() {
         (Ipv4Addr::UNSPECIFIED, config.guest, 0),
         (Ipv4Addr::UNSPECIFIED, config.gateway, 0),
         (other, config.guest, 0),
+        (config.guest, other, 0),
+        (other, config.gateway, 1),
         (other, other, 0),
     ] {
         let got = answers(&mut guest, &arp(from, to));
