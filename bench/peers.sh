@@ -104,8 +104,9 @@ elapsed() {
 }
 
 on_paravane() {
-	timeout 300 "$paravane" run --hypervisor process --kernel "$folder/kernel/vmlinux" --initrd "$folder/initrd" \
-		--memory "$memory" --net none --workdir / --env "compiler=$compiler" -- "$@"
+	timeout 300 "$paravane" run --hypervisor process --kernel "$folder/kernel/vmlinux" \
+		--initrd "$folder/initrd" --memory "$memory" --net none --workdir / \
+		--env "compiler=$compiler" -- "$@"
 }
 
 on_qemu() {

@@ -126,9 +126,3 @@ int vbus_north_take(struct vbus_north *north, struct vbus_returned *returned)
 	store(&north->ioq->valid_head, north->head);
 	return 1;
 }
-
-int vbus_north_returned(const struct vbus_north *north)
-{
-	return north->head != north->tail &&
-	       __atomic_load_n(&at(north, north->head)->owner, __ATOMIC_ACQUIRE) != VBUS_SOUTH;
-}

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * datagrams ADDRESS PORT COUNT [BYTES]: sends so many of 1400 bytes by a socket whose buffer has so
- * many bytes. Ends with 1 if half a minute is short.
+ * many bytes, and waits until the card has given all of them back. Ends with 1 if half a minute is
+ * short.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,5 +39,8 @@ int main(int argc, char **argv)
 		if (sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)) < 0 &&
 		    errno != ECONNREFUSED && errno != ENOBUFS)
 			return 3;
-	return 0;
+	/* Also what was sent last, after which nothing comes that would make anyone look for it. */
+	while (!ioctl(fd, SIOCOUTQ, &size) && size)
+		usleep(1000);
+	return size ? 3 : 0;
 }

@@ -249,12 +249,10 @@ impl Device for Stack {
             return true;
         }
         self.base.looker.rested();
-        arm(
-            &self.network,
-            self.base.waker.as_ref(),
-            &mut self.armed,
-            true,
-        );
+        // While its link is down nothing takes the file's reports, which would come over and over.
+        let up = self.base.port.is_up();
+        let waker = self.base.waker.as_ref();
+        arm(&self.network, waker, &mut self.armed, up);
         false
     }
 

@@ -78,7 +78,13 @@ int vbus_north_post(struct vbus_north *north, const struct vbus_buffer *buffer);
 /* Takes the oldest buffer if it came back: 1, 0 (none) or -VBUS_BREACH_*. */
 int vbus_north_take(struct vbus_north *north, struct vbus_returned *returned);
 /* Whether vbus_north_take() has something to return: a cheap look at one word. */
-int vbus_north_returned(const struct vbus_north *north);
+static inline int vbus_north_returned(const struct vbus_north *north)
+{
+	__u32 index = north->head & (north->count - 1);
+
+	return north->head != north->tail &&
+	       __atomic_load_n(&north->descriptors[index].owner, __ATOMIC_ACQUIRE) != VBUS_SOUTH;
+}
 
 /* The other side has stored work. 1: the caller must notify `side`. */
 int vbus_side_inject(struct vbus_side *side);

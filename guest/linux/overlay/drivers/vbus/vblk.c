@@ -280,6 +280,9 @@ static void vblk_closed(struct vbus_device *device)
 		return;
 	spin_lock_irqsave(&vblk->lock, flags);
 	vblk_break(vblk, -EPIPE);
+	/* It may be the connection that restart() has just made. */
+	if (!vblk->dead)
+		schedule_work(&vblk->restart);
 	spin_unlock_irqrestore(&vblk->lock, flags);
 }
 

@@ -206,7 +206,7 @@ void vconsole_free(struct vconsole *console)
 {
 	int i;
 
-	for (i = 0; i < VBUS_QUEUES; i++) {
+	for (i = 0; i < VCONSOLE_QUEUES; i++) {
 		if (console->buffers[i])
 			free_pages_exact(console->buffers[i], VCONSOLE_COUNT * VCONSOLE_SIZE);
 	}
@@ -226,7 +226,7 @@ static struct vconsole *make(struct vbus_device *device)
 	spin_lock_init(&console->lock);
 	INIT_WORK(&console->restart, restart);
 	timer_setup(&console->retry, retry, 0);
-	for (i = 0; i < VBUS_QUEUES; i++) {
+	for (i = 0; i < VCONSOLE_QUEUES; i++) {
 		console->buffers[i] = alloc_pages_exact(VCONSOLE_COUNT * VCONSOLE_SIZE,
 							GFP_KERNEL | __GFP_ZERO);
 		if (!console->buffers[i])
@@ -284,6 +284,9 @@ static void vconsole_closed(struct vbus_device *device)
 		return;
 	spin_lock_irqsave(&console->lock, flags);
 	break_off(console, -EPIPE);
+	/* It may be the connection that restart() has just made. */
+	if (!console->dead)
+		schedule_work(&console->restart);
 	spin_unlock_irqrestore(&console->lock, flags);
 }
 

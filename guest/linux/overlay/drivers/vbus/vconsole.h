@@ -11,6 +11,7 @@
 
 #define VCONSOLE_RX 0
 #define VCONSOLE_TX 1
+#define VCONSOLE_QUEUES 2
 /* Descriptors of a queue, and bytes of the buffer of each. */
 #define VCONSOLE_COUNT 32
 #define VCONSOLE_SIZE 1024
@@ -20,7 +21,7 @@ struct vconsole {
 	struct tty_port port;
 	int index;
 	/* A buffer for each descriptor. */
-	char *buffers[VBUS_QUEUES];
+	char *buffers[VCONSOLE_QUEUES];
 
 	spinlock_t lock;
 	/* Bytes that the device has not taken over. */

@@ -49,10 +49,14 @@ static bool poll_sent(struct venet_pair *pair, struct netdev_queue *queue, int b
 		mod_timer(&pair->timer, jiffies + 1);
 		return READ_ONCE(pair->awaited);
 	}
-	if (pair->awaited)
-		vbus_side_look(pair->tx->here);
+	vbus_side_look(pair->tx->here);
 	venet_reclaim(pair, budget);
-	/* Still much. The next notification has to come. */
+	/* Someone may wait for the rest, and perhaps nothing else comes. */
+	if (!pair->awaited && !pair->venet->broken && venet_room(pair->tx) < VENET_COUNT &&
+	    !timer_pending(&pair->timer)) {
+		pair->awaited = true;
+		pair->until = pair->tx->north.tail;
+	}
 	again = pair->awaited && vbus_side_rest(pair->tx->here);
 	__netif_tx_unlock(queue);
 	return again;
@@ -179,7 +183,8 @@ static int start(struct venet *venet)
 		stop_pairs(venet);
 		return error;
 	}
-	netif_tx_start_all_queues(venet->dev);
+	/* Frames may wait that came while there was no connection. */
+	netif_tx_wake_all_queues(venet->dev);
 	return 0;
 }
 
