@@ -20,6 +20,7 @@
 //! each with two buffers of [`TCP_BUFFER`] bytes, or [`SMALL_BUFFER`] bytes if there are many, and
 //! [`Config::datagrams`] sockets.
 
+mod datagram;
 mod dhcp;
 mod events;
 mod flow;
@@ -71,7 +72,8 @@ pub struct Config {
     pub dns: Ipv4Addr,
     /// Prefix length of the network with these three addresses.
     pub prefix: u8,
-    /// The servers for name queries, the first one first.
+    /// The servers for name queries. The first one is asked, and becomes the last one if it does
+    /// not answer.
     pub resolvers: Vec<SocketAddr>,
     /// Whether the gateway's address leads to the host's loopback. Services there often trust every
     /// client.
@@ -115,6 +117,13 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The first name server does not answer: another is asked from now on.
+    fn give_resolver_up(&mut self) {
+        if !self.resolvers.is_empty() {
+            self.resolvers.rotate_left(1);
+        }
+    }
+
     /// The bits of an address that are the same in all of the guest's network.
     fn mask(&self) -> u32 {
         u32::MAX

@@ -2,9 +2,9 @@
 //! Published ports for datagrams: sockets of the host with a known port that lead into the guest.
 
 use super::Config;
+use super::datagram::{self, Looked};
 use super::peers::{MOST, Peer, Peers, SILENT};
 use super::recent::Recent;
-use super::udp::{self, Looked};
 use crate::{Error, Protocol, Publish};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -93,7 +93,7 @@ impl Ports {
         let heard = self.heard.get_mut(&port.publish.guest)?;
         let guest = SocketAddrV4::new(config.guest, port.publish.guest);
         let ends = |from| Some((heard.note(config, index, from), guest));
-        Some(udp::receive(&port.socket, buffer, ends, to_guest))
+        Some(datagram::receive(&port.socket, buffer, ends, to_guest))
     }
 
     /// Sends a datagram of the guest if its port is published and there is a published port that

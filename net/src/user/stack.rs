@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames in, the host's reports in, frames out.
 
+use super::datagram::{Incoming, Sent};
 use super::events::{Events, Source};
 use super::flow::TIMEOUT;
 use super::frame::{self, Kind, ROUTER};
 use super::tcp::Connections;
-use super::udp::{Datagrams, Incoming, Sent};
+use super::udp::Datagrams;
 use super::wire::{self, Out, Port, Wire};
 use super::{Config, dhcp};
 use crate::{Error, Publish};
@@ -168,7 +169,9 @@ impl Stack {
                     to,
                     data,
                 };
-                let refused = self.datagrams.outgoing(&self.config, &self.events, &sent);
+                let refused = self
+                    .datagrams
+                    .outgoing(&mut self.config, &self.events, &sent);
                 let answer =
                     refused.and_then(|why| frame::unreachable(self.config.gateway, why, frame));
                 if let Some(answer) = answer {
@@ -259,18 +262,19 @@ impl Stack {
     }
 
     fn serve_datagrams(&mut self, port: &mut dyn Port) -> bool {
-        let (guest, config, out) = (self.guest, &self.config, &mut self.out);
+        let (guest, out) = (self.guest, &mut self.out);
+        let (gateway, mtu) = (self.config.gateway, self.config.mtu);
         !out.stuck()
-            && self.datagrams.incoming(config, |incoming| {
+            && self.datagrams.incoming(&mut self.config, |incoming| {
                 let frame = match incoming {
                     Incoming::Datagram {
                         hardware,
                         from,
                         to,
                         data,
-                    } => frame::datagram(hardware.unwrap_or(guest), from, to, data, config.mtu),
+                    } => frame::datagram(hardware.unwrap_or(guest), from, to, data, mtu),
                     Incoming::Refused { hardware, from, to } => {
-                        frame::refused(config.gateway, hardware, from, to)
+                        frame::refused(gateway, hardware, from, to)
                     }
                 };
                 if let Some(frame) = frame {

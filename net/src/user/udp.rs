@@ -6,12 +6,12 @@
 //! port is closed. Sockets for name queries are connected to the name server, so the host tells
 //! when none is there, and the guest need not wait for an answer.
 
+use super::datagram::{Incoming, Looked, Sent, reason, receive};
 use super::events::{EventFlags, Events, Source};
 use super::ports::Ports;
 use super::recent::Recent;
 use super::{Config, MAX_UDP, MIN_UDP, frame};
 use crate::{Error, Publish};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use smoltcp::wire::{EthernetAddress, Icmpv4DstUnreachable};
 use std::collections::{HashMap, VecDeque};
@@ -23,42 +23,15 @@ use std::time::{Duration, Instant};
 const IDLE: Duration = Duration::from_secs(120);
 /// The same for a socket that only queried a name server.
 const IDLE_QUERY: Duration = Duration::from_secs(10);
-/// Datagrams from one socket before others get their turn.
-const BURST: usize = 32;
 /// The most addresses that may answer on a socket: those to which the guest has sent last. A server
 /// in the guest, or a peer of many, has hundreds.
 const TARGETS: usize = 1024;
 const DNS_PORT: u16 = 53;
+/// A name server that has said nothing for so long, while queries came, is given up for the next
+/// one. Guests repeat a query after 1 to 5 seconds.
+const SILENT: Duration = Duration::from_secs(2);
 /// A flow that was answered, and sends after so long, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
-
-/// A datagram of the guest.
-#[derive(Clone, Copy, Debug)]
-pub struct Sent<'a> {
-    /// The card that has sent it: the guest's, or that of a guest of the guest.
-    pub hardware: EthernetAddress,
-    pub from: SocketAddrV4,
-    pub to: SocketAddrV4,
-    pub data: &'a [u8],
-}
-
-/// What comes for the guest.
-#[derive(Clone, Copy, Debug)]
-pub enum Incoming<'a> {
-    Datagram {
-        /// The card that has asked. By a published port nobody has.
-        hardware: Option<EthernetAddress>,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        data: &'a [u8],
-    },
-    /// Nobody is there for what this end of the guest has sent.
-    Refused {
-        hardware: EthernetAddress,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-    },
-}
 
 /// How many sockets there may be.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +72,8 @@ struct Entry {
     socket: UdpSocket,
     /// The card that has sent last.
     hardware: EthernetAddress,
+    /// The first one to which the guest has sent. Name queries go to no other.
+    target: SocketAddr,
     /// It is in the queue of those that may have datagrams.
     queued: bool,
     since: Instant,
@@ -124,31 +99,11 @@ pub struct Datagrams {
     ids: HashMap<u64, Key>,
     next_id: u64,
     room: Room,
+    /// Since when the name server owes an answer, and has given none to others either.
+    asked: Option<Instant>,
     /// Sockets that may have datagrams, each once.
     ready: VecDeque<u64>,
     buffer: Vec<u8>,
-}
-
-/// How a look at a socket ended.
-#[derive(Debug)]
-pub struct Looked {
-    /// The socket may have more.
-    pub more: bool,
-    /// The guest has room for more.
-    pub room: bool,
-    /// Nobody was there for an earlier datagram.
-    pub refused: bool,
-}
-
-/// What a guest is told of the host's error, if anything.
-fn reason(error: &io::Error) -> Option<Icmpv4DstUnreachable> {
-    match Errno::from_io_error(error)? {
-        Errno::CONNREFUSED => Some(Icmpv4DstUnreachable::PortUnreachable),
-        Errno::HOSTUNREACH => Some(Icmpv4DstUnreachable::HostUnreachable),
-        // The host may have none of the name server's kind.
-        Errno::NETUNREACH | Errno::AFNOSUPPORT => Some(Icmpv4DstUnreachable::NetUnreachable),
-        _ => None,
-    }
 }
 
 impl Datagrams {
@@ -174,6 +129,7 @@ impl Datagrams {
             ids: HashMap::new(),
             next_id,
             room: Room::of(config.datagrams),
+            asked: None,
             ready: VecDeque::new(),
             buffer: vec![0; crate::MAX_FRAME],
         })
@@ -208,7 +164,7 @@ impl Datagrams {
     /// why, where the guest can be told.
     pub fn outgoing(
         &mut self,
-        config: &Config,
+        config: &mut Config,
         events: &Events,
         sent: &Sent<'_>,
     ) -> Option<Icmpv4DstUnreachable> {
@@ -218,7 +174,7 @@ impl Datagrams {
     /// The same at this time.
     pub fn outgoing_at(
         &mut self,
-        config: &Config,
+        config: &mut Config,
         events: &Events,
         sent: &Sent<'_>,
         now: Instant,
@@ -232,7 +188,7 @@ impl Datagrams {
             return None;
         }
         let target = if query {
-            config.resolvers.first().copied()
+            self.resolver(config, now)
         } else {
             let ip = config.outside(*to.ip());
             ip.map(|ip| SocketAddr::new(ip, to.port()))
@@ -246,6 +202,10 @@ impl Datagrams {
             };
         };
         let key = Key { guest: from, query };
+        // The next name server has its own socket.
+        if query && self.entries.get(&key).is_some_and(|e| e.target != target) {
+            self.close(key);
+        }
         if !self.entries.contains_key(&key)
             && let Err(error) = self.open(events, key, target, now)
         {
@@ -270,6 +230,20 @@ impl Datagrams {
             self.close(key);
         }
         reason(&error)
+    }
+
+    /// The name server for a query that comes now.
+    fn resolver(&mut self, config: &mut Config, now: Instant) -> Option<SocketAddr> {
+        let waits = self.asked.map(|at| now.duration_since(at));
+        if let Some(waits) = waits.filter(|waits| *waits >= SILENT) {
+            // What was asked long ago was given up: it says little about the name server.
+            if waits < IDLE_QUERY {
+                config.give_resolver_up();
+            }
+            self.asked = None;
+        }
+        self.asked.get_or_insert(now);
+        config.resolvers.first().copied()
     }
 
     /// Makes a socket that can send to addresses such as the target, for name queries to the target
@@ -300,6 +274,7 @@ impl Datagrams {
             id,
             socket: UdpSocket::from(socket),
             hardware: EthernetAddress::BROADCAST,
+            target,
             queued: false,
             since: now,
             used: now,
@@ -376,7 +351,7 @@ impl Datagrams {
     /// Passes what came to `to_guest`, as long as it returns true. True: there may be more.
     pub fn incoming(
         &mut self,
-        config: &Config,
+        config: &mut Config,
         mut to_guest: impl FnMut(Incoming<'_>) -> bool,
     ) -> bool {
         for _ in 0..self.ready.len() {
@@ -413,7 +388,7 @@ impl Datagrams {
     /// Takes what came for the guest's own socket of this id, which has left the queue.
     fn answers(
         &mut self,
-        config: &Config,
+        config: &mut Config,
         id: u64,
         to_guest: &mut impl FnMut(Incoming<'_>) -> bool,
     ) -> Option<Looked> {
@@ -438,7 +413,15 @@ impl Datagrams {
         let mut looked = receive(&entry.socket, &mut self.buffer, ends, &mut give);
         entry.owed = entry.owed.saturating_sub(hits);
         entry.answered |= hits > 0;
+        let current = key.query && config.resolvers.first() == Some(&entry.target);
+        if current && hits > 0 {
+            self.asked = None;
+        }
         if looked.refused && key.query && entry.owed > 0 {
+            if current {
+                config.give_resolver_up();
+                self.asked = None;
+            }
             looked.room &= to_guest(Incoming::Refused {
                 hardware,
                 from: key.guest,
@@ -453,40 +436,4 @@ impl Datagrams {
 /// The published port with this id, if it is one.
 fn index(id: u64) -> Option<usize> {
     usize::try_from(id).ok()
-}
-
-/// Takes datagrams from one socket. `ends` tells from the sender's address whom the guest sees and
-/// the guest's own address; what is from nobody is dropped.
-pub fn receive(
-    socket: &UdpSocket,
-    buffer: &mut [u8],
-    mut ends: impl FnMut(SocketAddr) -> Option<(SocketAddrV4, SocketAddrV4)>,
-    to_guest: &mut impl FnMut(SocketAddrV4, SocketAddrV4, &[u8]) -> bool,
-) -> Looked {
-    let mut looked = Looked {
-        more: true,
-        room: true,
-        refused: false,
-    };
-    for _ in 0..BURST {
-        let (length, peer) = match socket.recv_from(buffer) {
-            Ok(got) => got,
-            // The error belongs to an earlier datagram (port unreachable). The next receive may
-            // return data.
-            Err(e) if reason(&e).is_some() => {
-                looked.refused = true;
-                continue;
-            }
-            Err(_) => {
-                looked.more = false;
-                break;
-            }
-        };
-        let data = buffer.get(..length).unwrap_or_default();
-        if ends(peer).is_some_and(|(from, to)| !to_guest(from, to, data)) {
-            looked.room = false;
-            break;
-        }
-    }
-    looked
 }

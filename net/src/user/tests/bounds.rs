@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What waits, for how long, and how much of it there is.
 
+use super::super::datagram::{Incoming, Sent};
 use super::super::events::{Events, Source};
-use super::super::udp::{Datagrams, Incoming, Sent};
+use super::super::udp::Datagrams;
 use super::*;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, EthernetRepr,
@@ -233,14 +234,14 @@ pub fn sent(from: SocketAddrV4, to: SocketAddrV4) -> Sent<'static> {
 #[test]
 fn sockets_that_are_closed_wait_for_nothing() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let config = loopback();
+    let mut config = loopback();
     let mut events = Events::new().unwrap();
     let mut datagrams = Datagrams::new(&config, &events).unwrap();
     let to = gateway(server.local_addr().unwrap().port());
     let mut buffer = [0; 10];
     for round in 0..2000u16 {
         let from = SocketAddrV4::new(config.guest, 1000 + round % 300);
-        datagrams.outgoing(&config, &events, &sent(from, to));
+        datagrams.outgoing(&mut config, &events, &sent(from, to));
         let (_, peer) = server.recv_from(&mut buffer).unwrap();
         server.send_to(b"y", peer).unwrap();
         while events.take(|source, _| match source {
@@ -252,7 +253,7 @@ fn sockets_that_are_closed_wait_for_nothing() {
     assert!(datagrams.waiting() > MAX_UDP / 2);
     // All that wait are there, and then none.
     let mut got = 0;
-    while datagrams.incoming(&config, |incoming| {
+    while datagrams.incoming(&mut config, |incoming| {
         assert!(matches!(incoming, Incoming::Datagram { data: b"y", .. }));
         got += 1;
         true

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which sockets close where a guest sends datagrams from many ports.
 
+use super::super::datagram::Incoming;
 use super::super::events::{Events, Source};
-use super::super::udp::{Datagrams, Incoming};
+use super::super::udp::Datagrams;
 use super::bounds::sent;
 use super::*;
 
@@ -30,7 +31,7 @@ impl Flows {
         let from = SocketAddrV4::new(self.config.guest, port);
         self.now += Duration::from_millis(1);
         self.datagrams
-            .outgoing_at(&self.config, &self.events, &sent(from, to), self.now);
+            .outgoing_at(&mut self.config, &self.events, &sent(from, to), self.now);
     }
 
     /// The guest's ports to which datagrams come, until there are so many.
@@ -41,7 +42,7 @@ impl Flows {
                 Source::Datagrams(id) => self.datagrams.reports(id),
                 other => panic!("{other:?}"),
             }) {}
-            while self.datagrams.incoming(&self.config, |incoming| {
+            while self.datagrams.incoming(&mut self.config, |incoming| {
                 if let Incoming::Datagram { to, .. } = incoming {
                     ports.push(to.port());
                 }
@@ -118,6 +119,45 @@ fn queries_that_were_answered_close_first() {
     }
     names.send_to(b"y", first).unwrap();
     assert_eq!(flows.heard(1, PATIENCE), [1]);
+}
+
+/// The next one is asked, whichever port the guest repeats its query from.
+#[test]
+fn a_name_server_that_is_silent_is_given_up() {
+    let (first, _) = server();
+    let (second, _) = server();
+    let mut flows = Flows::new(Config {
+        resolvers: [&first, &second].map(|s| s.local_addr().unwrap()).to_vec(),
+        ..Config::default()
+    });
+    let dns = SocketAddrV4::new(flows.config.dns, 53);
+    for port in [1, 2] {
+        flows.send(port, dns);
+        asked(&first);
+    }
+    flows.now += Duration::from_secs(2);
+    for port in [1, 3] {
+        flows.send(port, dns);
+        second.send_to(b"y", asked(&second)).unwrap();
+        assert_eq!(flows.heard(1, PATIENCE), [port]);
+    }
+    // One that answers stays, also where others are slow.
+    for _ in 0..5 {
+        flows.now += Duration::from_secs(1);
+        flows.send(4, dns);
+        let slow = asked(&second);
+        flows.send(5, dns);
+        second.send_to(b"y", asked(&second)).unwrap();
+        assert_eq!(flows.heard(1, PATIENCE), [5]);
+        second.send_to(b"y", slow).unwrap();
+        assert_eq!(flows.heard(1, PATIENCE), [4]);
+    }
+    // A query that was lost long ago says nothing.
+    flows.send(6, dns);
+    asked(&second);
+    flows.now += Duration::from_secs(60);
+    flows.send(7, dns);
+    asked(&second);
 }
 
 /// Where a process has few descriptors, there is little room, and some of each kind.

@@ -170,12 +170,12 @@ fn a_port_of_all_addresses_answers_ipv4_clients_too() {
 #[test]
 fn a_socket_by_which_the_guest_is_silent_is_closed() {
     let asked = bound("127.0.0.1:0").unwrap();
-    let config = loopback();
+    let mut config = loopback();
     let mut events = Events::new().unwrap();
     let mut datagrams = Datagrams::new(&config, &events).unwrap();
     let to = gateway(asked.local_addr().unwrap().port());
     let from = SocketAddrV4::new(config.guest, 5000);
-    datagrams.outgoing(&config, &events, &sent(from, to));
+    datagrams.outgoing(&mut config, &events, &sent(from, to));
     let sent = Instant::now();
     let (_, at) = answer(&asked);
     std::thread::sleep(Duration::from_millis(20));
@@ -186,7 +186,7 @@ fn a_socket_by_which_the_guest_is_silent_is_closed() {
             Source::Datagrams(id) => datagrams.reports(id),
             other => panic!("{other:?}"),
         });
-        datagrams.incoming(&config, |_| {
+        datagrams.incoming(&mut config, |_| {
             got += 1;
             true
         });

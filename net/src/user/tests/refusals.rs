@@ -101,6 +101,22 @@ fn a_name_server_that_is_down_is_a_refusal() {
     assert_eq!(frame::kind(&frame), answer);
 }
 
+#[test]
+fn another_name_server_is_asked_instead_of_one_that_is_down() {
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut guest = Guest::new(Config {
+        resolvers: [&gone, &server].map(|s| s.local_addr().unwrap()).to_vec(),
+        ..Config::default()
+    });
+    drop(gone);
+    let dns = SocketAddrV4::new(Config::default().dns, 53);
+    assert_eq!(refusal(&mut guest, dns, PATIENCE), Some(PORT));
+    guest.send(5000, dns, b"query");
+    server.recv_from(&mut [0; 10]).unwrap();
+}
+
 /// A bridge inside the guest: another card has another address.
 #[test]
 fn each_card_gets_its_own_answers() {
