@@ -5,32 +5,61 @@ use super::child::in_child;
 use super::{Finding, Status};
 use paravane_hypervisor::kvm;
 use paravane_hypervisor::kvm::speed::{self, Speed};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 /// Timeout of the measurement, which takes about 20 ms unless nothing works.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the reason why there is no measurement.
+const LONGEST: u64 = 1000;
 const PROCESSES: &str = "--hypervisor auto uses processes, which need no KVM";
 
 pub fn finding() -> Finding {
     if let Err(why) = kvm::check() {
         return Finding::new("kvm", Status::Ok, 0, format!("{why:#}; {PROCESSES}"));
     }
-    let measured = in_child(TIMEOUT, || speed::measure().ok().map(pack)).map(unpack);
-    match measured {
-        None => {
-            let text = format!("/dev/kvm is there, and does not work; {PROCESSES}");
+    match explained(TIMEOUT, || speed::measure().map(pack)).map(unpack) {
+        Err(why) => {
+            let text = format!("/dev/kvm is there, and does not work: {why}; {PROCESSES}");
             Finding::new("kvm", Status::Ok, 0, text)
         }
-        Some(speed) => Finding::new("kvm", Status::Ok, speed.instructions, text(speed)),
+        Ok(speed) => Finding::new("kvm", Status::Ok, speed.instructions, text(speed)),
     }
+}
+
+/// Runs `body` in a child. Returns its result, or why there is none.
+fn explained(timeout: Duration, body: impl FnOnce() -> anyhow::Result<u64>) -> Result<u64, String> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    let child = move || {
+        let tell = |why: &anyhow::Error| {
+            // The parent only misses the reason.
+            let _ = File::from(write).write_all(format!("{why:#}").as_bytes());
+        };
+        body().inspect_err(tell).ok()
+    };
+    in_child(timeout, child).ok_or_else(|| {
+        // Both processes have closed the other end: the child has ended.
+        let mut why = String::new();
+        let _ = File::from(read).take(LONGEST).read_to_string(&mut why);
+        match why.is_empty() {
+            true => format!("a trial ended without a result, or took more than {timeout:?}"),
+            false => why,
+        }
+    })
 }
 
 fn text(speed: Speed) -> String {
     let words = speed.words();
     if speed.fast() {
         format!("/dev/kvm runs {words}: hardware virtualization; --hypervisor auto uses it")
-    } else {
+    } else if speed.emulated() {
         format!("/dev/kvm runs {words}: emulated only; {PROCESSES}")
+    } else if speed.slow_exits() {
+        format!("/dev/kvm runs {words}: exits are slow; {PROCESSES}")
+    } else {
+        format!("/dev/kvm runs {words}: slow; {PROCESSES}")
     }
 }
 
@@ -72,5 +101,21 @@ mod tests {
         };
         assert!(of(2_000_000_000, 1500).ends_with("--hypervisor auto uses it"));
         assert!(of(4_000_000, 1500).contains("emulated only"));
+        let nested = of(1_300_000_000, 36_000);
+        assert!(nested.contains(": exits are slow; --hypervisor auto uses processes"));
+        assert!(of(60_000_000, 1500).contains(": slow; "));
+    }
+
+    #[test]
+    fn the_child_tells_why_it_has_no_numbers() {
+        let long = Duration::from_secs(5);
+        assert_eq!(explained(long, || Ok(7)), Ok(7));
+        let why = explained(long, || anyhow::bail!("no room"));
+        assert_eq!(why, Err("no room".to_string()));
+        let hangs = || loop {
+            std::thread::park();
+        };
+        let why = explained(Duration::from_millis(20), hangs).unwrap_err();
+        assert!(why.ends_with("took more than 20ms"), "{why}");
     }
 }
