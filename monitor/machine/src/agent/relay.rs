@@ -10,15 +10,19 @@ use anyhow::{Context, bail};
 use paravane_agent_protocol::{Failure, Frame, FromAgent, INPUT_WINDOW, Size, Stream, ToAgent};
 use paravane_user_io::events::{PollFlags, Waits, is_ready};
 use paravane_user_io::outlet::Outlet;
+use paravane_user_io::stderr;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 /// The most times that messages are received in a turn, each up to 64 KiB.
 const BURST: usize = 4;
 /// Bytes of output that may wait for their reader. Beyond that the guest waits.
 const WAITING: usize = 256 << 10;
 const INPUT_PIECE: usize = 32 << 10;
+/// Within this time, output follows of which the connection had no room for all.
+const FOLLOWS: Duration = Duration::from_millis(20);
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,13 +145,11 @@ impl Relay {
         if self.terminal.as_ref().is_some_and(Terminal::was_resized) {
             self.link.put(&ToAgent::Resize(Terminal::size()))?;
         }
+        // The command first: a shell may stop this program when it reads the terminal.
+        self.send()?;
         if self.takes_input() && is_ready(rustix::stdio::stdin(), PollFlags::IN) {
             self.take_input()?;
-        }
-        if self.ended.is_none() {
-            self.link
-                .flush()
-                .context("the connection to the guest's agent broke")?;
+            self.send()?;
         }
         self.listen()?;
         match self.write() {
@@ -160,6 +162,55 @@ impl Relay {
             .ended
             .clone()
             .filter(|ended| written || *ended == Ended::Left))
+    }
+
+    fn send(&mut self) -> anyhow::Result<()> {
+        if self.ended.is_none() {
+            self.link
+                .flush()
+                .context("the connection to the guest's agent broke")?;
+        }
+        Ok(())
+    }
+
+    /// Writes the output that has come from a machine or an agent that has ended. Waits for a slow
+    /// reader as standard error does, and at most until `by`; the rest is lost.
+    pub fn finish(&mut self, by: Option<Instant>) {
+        let late = Instant::now() + stderr::PATIENCE;
+        let until = by.map_or(late, |by| by.min(late));
+        // Before anything has come, nothing else is waited for.
+        let mut quiet = Instant::now();
+        loop {
+            let before = self.output.len() + self.error.len();
+            // An error is the end of the connection. What came before it has been taken.
+            let open = self.listen().is_ok();
+            if self.output.len() + self.error.len() > before {
+                quiet = Instant::now() + FOLLOWS;
+            }
+            if self.write().is_err() {
+                return;
+            }
+            let now = Instant::now();
+            let (more, mut files) = (open && now < quiet, Waits::default());
+            let mut unwritten = false;
+            for (bytes, file) in self.outputs() {
+                if !bytes.is_empty() {
+                    unwritten = true;
+                    files.to_write(file);
+                }
+            }
+            if now >= until || !(more || unwritten) {
+                return;
+            }
+            files.until(until);
+            if more && self.takes_output() {
+                files.to_read(self.link.file());
+                files.until(quiet);
+            }
+            if files.wait().is_err() {
+                return;
+            }
+        }
     }
 
     /// Takes one piece of this program's input.

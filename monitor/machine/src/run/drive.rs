@@ -14,6 +14,7 @@ use crate::agent::{Ended, Link, Relay, Terminal};
 use crate::control::{Client, Server};
 use crate::output_log;
 use anyhow::Context;
+use paravane_agent_protocol::frame::{MAX_TO_AGENT, put_message};
 use paravane_agent_protocol::{Configuration, Exec, ToAgent};
 use paravane_hypervisor::process::Output;
 use paravane_user_io::events::{self, Task, Waits};
@@ -22,7 +23,7 @@ use paravane_user_io::signals::{HANGUP, Signals};
 use paravane_user_io::{log, stderr};
 use signal_hook::consts::SIGQUIT;
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -132,6 +133,12 @@ impl<'a> Drive<'a> {
     /// The machine cannot be created, or this program's standard streams fail.
     pub fn run(mut self) -> anyhow::Result<(Outcome, Told)> {
         let finish = events::run(&mut self);
+        if let (Some(relay), Ok(finish)) = (&mut self.relay, &finish) {
+            // The machine or its agent has ended before the command, or with it.
+            if let Finish::Machine(_) | Finish::Failed(_) | Finish::Crashed(_) = finish {
+                relay.finish(self.life.print_by());
+            }
+        }
         // Restores the terminal.
         drop(self.relay.take());
         let asked = self.left || self.life.is_asked();
@@ -248,6 +255,7 @@ impl<'a> Drive<'a> {
             match self.life.state() {
                 State::Running => {
                     if let Some(client) = self.waiting.pop_front() {
+                        taken(&stream);
                         client.give(&OwnedFd::from(stream));
                     }
                 }
@@ -376,6 +384,18 @@ impl Task for Drive<'_> {
         if let Some(time) = self.life.next() {
             waits.until(time);
         }
+    }
+}
+
+/// Tells the agent that a connection has been taken, so that it opens the next one now: a client
+/// may be stopped, or end, before it sends a request.
+fn taken(mut stream: &UnixStream) {
+    let mut frame = Vec::new();
+    // Without a command, this message means nothing else.
+    let made = put_message(&mut frame, &ToAgent::EndOfInput, MAX_TO_AGENT);
+    if made.is_ok() {
+        // The connection is new, so the few bytes have room. If it broke, its client learns that.
+        let _ = stream.write_all(&frame);
     }
 }
 
