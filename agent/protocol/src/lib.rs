@@ -6,8 +6,8 @@
 //! connection to one command. When a connection receives its first request, the agent opens the
 //! next one, so that one always waits for a request. The monitor that passes a connection to a
 //! client first sends [`ToAgent::EndOfInput`] on it, which means nothing without a command: one
-//! client that stops before its request keeps no other waiting. A command thus has a connection of its own
-//! that no other traffic can block, and nothing in the guest listens for connections.
+//! client that stops before its request keeps no other waiting. A command thus has a connection of
+//! its own that no other traffic can block, and nothing in the guest listens for connections.
 //!
 //! The wire format is [frames](frame): raw data, or messages in postcard's encoding. Neither side
 //! trusts the other: a frame's length is checked before anything is stored, and a message that does
