@@ -100,7 +100,7 @@ fn hindered(config: &Config) -> Option<&'static str> {
     None
 }
 
-/// Whether this host has routes for IPv6 only. passt then answers nothing of IPv4, also no ARP. This
+/// Whether this host has routes for IPv6 only. passt then answers nothing of IPv4, nor ARP. This
 /// sends nothing. A host without any route is passt's own matter.
 fn only_ipv6() -> bool {
     let route = |from: &str, to: &str| UdpSocket::bind(from)?.connect(to);

@@ -98,18 +98,19 @@ fn clients_that_stop_or_end_keep_no_other() {
     }
     let begun = Instant::now();
     assert_eq!(user.ok(&["exec", "m", "--", "echo", "yes"]), "yes\n");
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    // One that waited for another would have waited for more than a minute.
+    assert!(begun.elapsed() < Duration::from_secs(50));
     assert_eq!(user.ok(&["stop", "m"]), "m\n");
 }
 
 #[test]
 fn what_has_left_the_machine_is_printed_at_its_end() {
-    let script = "head -c 300000 /dev/zero; sleep 0.1; poweroff -f";
+    let script = "head -c 300000 /dev/zero; sleep 2; poweroff -f";
     let mut command = vm::command(["--", "sh", "-c", script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let output = child.stdout.take().unwrap();
-    let total = read_slowly(output, 1 << 16, Duration::from_millis(50));
+    let total = read_slowly(output, 1 << 16, Duration::from_millis(10));
     assert_eq!(total, 300_000);
     program::wait_within(&mut child, program::PATIENCE);
 }

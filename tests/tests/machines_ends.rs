@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::program;
 use paravane_tests::user::User;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -33,6 +34,27 @@ fn exec_has_the_environment_folder_and_user_of_the_machine() {
     let say = ["--", "sh", "-c", "echo $A $B $PWD $(id -u):$(id -g)"];
     let exec = |options: &[&str]| user.ok(&[&["exec", "m"], options, &say].concat());
     assert_eq!(exec(&[]), "machine both /etc 1000:1000\n");
+    // Copies are root's.
+    let file = user.folder().join("file");
+    fs::write(&file, "text").unwrap();
+    user.ok(&["cp", file.to_str().unwrap(), "m:/root/file"]);
+    let owner = [
+        "exec",
+        "m",
+        "-u",
+        "0",
+        "--",
+        "stat",
+        "-c",
+        "%u",
+        "/root/file",
+    ];
+    assert_eq!(user.ok(&owner), "0\n");
+    user.ok(&[
+        "cp",
+        "m:/root/file",
+        user.folder().join("back").to_str().unwrap(),
+    ]);
     let others = ["-e", "B=exec", "-w", "/tmp", "-u", "0"];
     assert_eq!(exec(&others), "machine exec /tmp 0:0\n");
 }
@@ -42,9 +64,10 @@ fn stop_asks_with_the_signal_of_the_machine() {
     let user = User::new();
     let script = format!("trap 'exit 3' INT; trap 'exit 4' TERM; echo ready; {WAITS}");
     user.detach(&["--name", "m", "--stop-signal", "int"], &script);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + program::PATIENCE;
     while user.ok(&["logs", "m"]) != "ready\n" {
         assert!(Instant::now() < deadline, "it does not start");
+        std::thread::sleep(Duration::from_millis(50));
     }
     user.ok(&["stop", "m"]);
     assert_eq!(user.inspect("m")["exit_code"], 3);
@@ -62,9 +85,10 @@ fn stop_loses_nothing_of_a_command_that_does_not_end() {
         echo 1500 > /proc/sys/vm/dirty_writeback_centisecs; echo kept > /mnt/file; echo ready; \\
         while :; do sleep 0.1; done";
     user.detach(&options, script);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + program::PATIENCE;
     while !user.ok(&["logs", "m"]).contains("ready\n") {
         assert!(Instant::now() < deadline, "{}", user.ok(&["logs", "m"]));
+        std::thread::sleep(Duration::from_millis(50));
     }
     user.ok(&["stop", "--time", "1", "m"]);
     assert_eq!(user.inspect("m")["exit_code"], 137);
@@ -107,6 +131,22 @@ fn a_machine_whose_records_are_lost_is_listed_and_removed() {
     for name in ["lost", "damaged"] {
         assert_eq!(user.ok(&["rm", name]), format!("{name}\n"));
     }
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_no_success_in_the_background() {
+    let user = User::new();
+    let run = ["run", "--detach", "--name", "m", "--", "no-such-command"];
+    user.refused(&run, "no-such-command: no such command");
+    user.refused(&["inspect", "m"], "no machine m");
+    // The first command of a client finds what the options promise.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "there").unwrap();
+    let volume = format!("{}:/data", folder.path().display());
+    user.ok(&[
+        "run", "--detach", "--name", "v", "--volume", &volume, "--", "sleep", "1000",
+    ]);
+    assert_eq!(user.ok(&["exec", "v", "--", "cat", "/data/file"]), "there");
 }
 
 /// The monitor in the background keeps nothing of its caller open, and not its folder.

@@ -61,10 +61,10 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
 fn senders_of_datagrams_do_not_wait_for_a_timer() {
     let mut machine = machine();
     machine.tell("/x/nic eth0 1");
-    let both = "/x/datagrams 10.0.2.2 9 400000 & /x/datagrams 10.0.2.2 9 400000; \
+    let both = "/x/datagrams 10.0.2.2 9 100000 & /x/datagrams 10.0.2.2 9 100000; \
         first=$?; wait $!; echo $first $? | tr '\\n' ' '";
     assert_eq!(machine.tell(both).trim(), "0 0");
-    let small = "/x/datagrams 10.0.2.2 9 40000 8192; echo $? | tr '\\n' ' '";
+    let small = "/x/datagrams 10.0.2.2 9 20000 8192; echo $? | tr '\\n' ' '";
     assert_eq!(machine.tell(small).trim(), "0");
 }
 

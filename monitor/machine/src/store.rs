@@ -272,7 +272,8 @@ impl Machine {
             }),
             Err(Errno::WOULDBLOCK) => {
                 // The monitor writes its process id right after it has taken the lock.
-                let pid = fs::read_to_string(&path)?.trim().parse().unwrap_or(0);
+                let pid = fs::read_to_string(&path).unwrap_or_default();
+                let pid = pid.trim().parse().unwrap_or(0);
                 Ok(State::Running { pid })
             }
             Err(error) => Err(error).with_context(|| path.display().to_string()),

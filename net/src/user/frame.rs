@@ -249,7 +249,7 @@ pub fn unreachable(
     Some(bytes)
 }
 
-/// An answer of this router by ICMP: nobody is there for a datagram that was sent from here to there.
+/// An answer of this router by ICMP: nobody is there for a datagram that was sent.
 pub fn refused(
     router: Ipv4Addr,
     hardware: EthernetAddress,

@@ -36,8 +36,8 @@ mod tcp;
 mod udp;
 mod wire;
 
+pub use resolvers::host_resolvers;
 pub(crate) use resolvers::passt_finds_ipv4;
-pub use resolvers::{host_resolver, host_resolvers};
 pub use wire::Port;
 
 use crate::{Error, Publish};
@@ -117,13 +117,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The first name server does not answer: another is asked from now on.
-    fn give_resolver_up(&mut self) {
-        if !self.resolvers.is_empty() {
-            self.resolvers.rotate_left(1);
-        }
-    }
-
     /// The bits of an address that are the same in all of the guest's network.
     fn mask(&self) -> u32 {
         u32::MAX

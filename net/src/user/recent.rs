@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of bounded size. Where it is full, a new entry replaces all that are old, or else the one
+//! A table of bounded size. Where it is full, a new entry replaces all that are old, else the one
 //! that was noted longest ago.
 
 use std::collections::HashMap;

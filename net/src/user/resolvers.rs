@@ -15,11 +15,6 @@ pub fn host_resolvers() -> Vec<SocketAddr> {
     resolvers_of(&text, index)
 }
 
-/// The first name server that this host uses.
-pub fn host_resolver() -> Option<SocketAddr> {
-    host_resolvers().first().copied()
-}
-
 /// The name servers of a file. `index` tells an interface's number from its name.
 fn resolvers_of(text: &str, index: impl Fn(&str) -> Option<u32>) -> Vec<SocketAddr> {
     let servers = text.lines().filter_map(|line| {

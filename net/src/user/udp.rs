@@ -30,6 +30,8 @@ const DNS_PORT: u16 = 53;
 /// A name server that has said nothing for so long, while queries came, is given up for the next
 /// one. Guests repeat a query after 1 to 5 seconds.
 const SILENT: Duration = Duration::from_secs(2);
+/// After so long the first one is asked again: the host names its best one first.
+const AGAIN: Duration = Duration::from_secs(60);
 /// A flow that was answered, and sends after so long, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
 
@@ -101,6 +103,8 @@ pub struct Datagrams {
     room: Room,
     /// Since when the name server owes an answer, and has given none to others either.
     asked: Option<Instant>,
+    /// How many name servers were given up, and when the last one was.
+    given_up: Option<(usize, Instant)>,
     /// Sockets that may have datagrams, each once.
     ready: VecDeque<u64>,
     buffer: Vec<u8>,
@@ -130,6 +134,7 @@ impl Datagrams {
             next_id,
             room: Room::of(config.datagrams),
             asked: None,
+            given_up: None,
             ready: VecDeque::new(),
             buffer: vec![0; crate::MAX_FRAME],
         })
@@ -209,7 +214,9 @@ impl Datagrams {
         if !self.entries.contains_key(&key)
             && let Err(error) = self.open(events, key, target, now)
         {
-            return reason(&error);
+            let others = query && self.give_up(config, target, now);
+            // The guest asks again at once where it is told.
+            return reason(&error).or(others.then_some(Icmpv4DstUnreachable::PortUnreachable));
         }
         let entry = self.entries.get_mut(&key)?;
         let lasts = now.duration_since(entry.since) >= FLOW;
@@ -226,21 +233,42 @@ impl Datagrams {
         };
         let error = done.err()?;
         if query && error.kind() != io::ErrorKind::WouldBlock {
-            // Its address may be one that the host has no more.
+            // Its address may be one that the host has no more. Or it is the answer to an earlier
+            // query: that nobody is there.
             self.close(key);
+            self.give_up(config, target, now);
         }
         reason(&error)
     }
 
+    /// A name server does not answer: another one is asked for a while. Returns whether there is
+    /// another one.
+    pub fn give_up(&mut self, config: &mut Config, target: SocketAddr, now: Instant) -> bool {
+        // Each failure counts once, however many queries have it.
+        if config.resolvers.first() == Some(&target) {
+            config.resolvers.rotate_left(1);
+            let before = self.given_up.map_or(0, |(count, _)| count);
+            self.given_up = Some(((before + 1) % config.resolvers.len(), now));
+            self.asked = None;
+        }
+        config.resolvers.len() > 1
+    }
+
     /// The name server for a query that comes now.
     fn resolver(&mut self, config: &mut Config, now: Instant) -> Option<SocketAddr> {
+        if let Some((count, at)) = self.given_up
+            && now.duration_since(at) >= AGAIN
+        {
+            config.resolvers.rotate_right(count);
+            (self.given_up, self.asked) = (None, None);
+        }
         let waits = self.asked.map(|at| now.duration_since(at));
         if let Some(waits) = waits.filter(|waits| *waits >= SILENT) {
             // What was asked long ago was given up: it says little about the name server.
-            if waits < IDLE_QUERY {
-                config.give_resolver_up();
-            }
             self.asked = None;
+            if let Some(&first) = config.resolvers.first().filter(|_| waits < IDLE_QUERY) {
+                self.give_up(config, first, now);
+            }
         }
         self.asked.get_or_insert(now);
         config.resolvers.first().copied()
@@ -413,15 +441,13 @@ impl Datagrams {
         let mut looked = receive(&entry.socket, &mut self.buffer, ends, &mut give);
         entry.owed = entry.owed.saturating_sub(hits);
         entry.answered |= hits > 0;
-        let current = key.query && config.resolvers.first() == Some(&entry.target);
+        let target = entry.target;
+        let current = key.query && config.resolvers.first() == Some(&target);
         if current && hits > 0 {
             self.asked = None;
         }
         if looked.refused && key.query && entry.owed > 0 {
-            if current {
-                config.give_resolver_up();
-                self.asked = None;
-            }
+            self.give_up(config, target, Instant::now());
             looked.room &= to_guest(Incoming::Refused {
                 hardware,
                 from: key.guest,

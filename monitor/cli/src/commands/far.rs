@@ -40,7 +40,17 @@ impl Far {
         let arguments = arguments()?;
         let mut command =
             Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args(["exec", name, "--", "/proc/self/exe"]);
+        // As root, whoever the machine's own command is.
+        command.args([
+            "exec",
+            name,
+            "--user",
+            "0",
+            "--workdir",
+            "/",
+            "--",
+            "/proc/self/exe",
+        ]);
         command.args(arguments);
         let (input, output) = match stream {
             Stream::Output => (Stdio::null(), Stdio::piped()),

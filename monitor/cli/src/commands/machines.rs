@@ -149,11 +149,14 @@ pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
     }
     let mut out = io::stdout().lock();
     if args.json {
-        let all: anyhow::Result<Vec<_>> = rows
-            .iter()
-            .map(|(machine, state)| describe(machine, *state))
-            .collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&all?)?).context(OUTPUT)?;
+        let mut all = Vec::new();
+        for (machine, state) in &rows {
+            match describe(machine, *state) {
+                Ok(one) => all.push(one),
+                Err(error) => crate::complain(&error.context(format!("machine {}", machine.name))),
+            }
+        }
+        writeln!(out, "{}", serde_json::to_string_pretty(&all)?).context(OUTPUT)?;
         return Ok(Outcome::Passed);
     }
     let titles = ["NAME", "STATE", "PORTS", "COMMAND"].map(String::from);

@@ -17,6 +17,8 @@ const API: i32 = 12;
 pub const MAX_VCPUS: u32 = 64;
 /// What to do without it.
 const INSTEAD: &str = "use --hypervisor process";
+/// So many signals in a row may interrupt the creation of a virtual machine.
+const INTERRUPTIONS: u32 = 16;
 
 /// Which clock the host's kernel uses, and those of its clocks that are the time-stamp counter.
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -77,6 +79,13 @@ fn open_at(path: &Path) -> anyhow::Result<Kvm> {
 /// Why not, and what to do, in one line.
 pub fn create(kvm: &Kvm) -> anyhow::Result<VmFd> {
     let refused = |error: kvm_ioctls::Error| anyhow::anyhow!(not_created(error.errno()));
+    // A signal interrupts it, and it is tried again: a refusal would be taken for the host's.
+    for _ in 0..INTERRUPTIONS {
+        match kvm.create_vm() {
+            Err(error) if error.errno() == libc::EINTR => {}
+            made => return made.map_err(refused),
+        }
+    }
     kvm.create_vm().map_err(refused)
 }
 

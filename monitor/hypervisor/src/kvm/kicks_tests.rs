@@ -166,7 +166,12 @@ fn no_vcpu_does_the_work_of_a_device_that_does_not_say_so() {
 /// What a device shares, and the rounds of its work.
 fn kicks(rare: Option<u32>, kicked: Kicked) -> (Kicks, Arc<Port>, Arc<AtomicU32>) {
     let counter = || EventFd::new(EFD_NONBLOCK).unwrap();
-    let port = Arc::new(Port::new(Area::new(1).unwrap().page(0), counter(), counter(), true));
+    let port = Arc::new(Port::new(
+        Area::new(1).unwrap().page(0),
+        counter(),
+        counter(),
+        true,
+    ));
     let who = Who {
         kicked,
         ..Who::default()

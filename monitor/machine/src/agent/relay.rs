@@ -56,6 +56,8 @@ pub struct Relay {
     forgets: bool,
     /// A terminal of this program is gone.
     hung_up: bool,
+    configured: bool,
+    started: bool,
     ended: Option<Ended>,
 }
 
@@ -72,6 +74,8 @@ impl Relay {
             error: Vec::new(),
             forgets: false,
             hung_up: false,
+            configured: false,
+            started: false,
             ended: None,
         }
     }
@@ -80,6 +84,16 @@ impl Relay {
     /// if it was the terminal that controls the program, and perhaps later than this is seen.
     pub fn hung_up(&self) -> bool {
         self.hung_up
+    }
+
+    /// Whether the guest is configured: its folders and its network are there.
+    pub fn is_configured(&self) -> bool {
+        self.configured
+    }
+
+    /// Whether the command runs.
+    pub fn has_started(&self) -> bool {
+        self.started
     }
 
     /// From now on output is dropped when the disk is full: a machine in the background outlives
@@ -191,7 +205,8 @@ impl Relay {
                 return;
             }
             let now = Instant::now();
-            let (more, mut files) = (open && now < quiet, Waits::default());
+            let more = open && self.takes_output() && now < quiet;
+            let mut files = Waits::default();
             let mut unwritten = false;
             for (bytes, file) in self.outputs() {
                 if !bytes.is_empty() {
@@ -203,7 +218,7 @@ impl Relay {
                 return;
             }
             files.until(until);
-            if more && self.takes_output() {
+            if more {
                 files.to_read(self.link.file());
                 files.until(quiet);
             }
@@ -275,8 +290,11 @@ impl Relay {
             Frame::Message(FromAgent::Exited(code)) => self.end(Ended::Exited(code)),
             Frame::Message(FromAgent::Killed(signal)) => self.end(Ended::Killed(signal)),
             Frame::Message(FromAgent::Failed(failure)) => self.end(Ended::Failed(failure)),
-            Frame::Message(FromAgent::Started { pid }) => tracing::debug!(pid, "the command runs"),
-            Frame::Message(FromAgent::Done) => {}
+            Frame::Message(FromAgent::Started { pid }) => {
+                tracing::debug!(pid, "the command runs");
+                self.started = true;
+            }
+            Frame::Message(FromAgent::Done) => self.configured = true,
             Frame::Data(Stream::Input, _) | Frame::Message(FromAgent::Hello { .. }) => {
                 bail!("the guest's agent does not keep to the protocol")
             }

@@ -133,11 +133,11 @@ impl<'a> Drive<'a> {
     /// The machine cannot be created, or this program's standard streams fail.
     pub fn run(mut self) -> anyhow::Result<(Outcome, Told)> {
         let finish = events::run(&mut self);
-        if let (Some(relay), Ok(finish)) = (&mut self.relay, &finish) {
-            // The machine or its agent has ended before the command, or with it.
-            if let Finish::Machine(_) | Finish::Failed(_) | Finish::Crashed(_) = finish {
-                relay.finish(self.life.print_by());
-            }
+        // The machine or its agent has ended before the command, or with it.
+        if let (Some(relay), Ok(Finish::Machine(_) | Finish::Failed(_) | Finish::Crashed(_))) =
+            (&mut self.relay, &finish)
+        {
+            relay.finish(self.life.print_by());
         }
         // Restores the terminal.
         drop(self.relay.take());
@@ -231,7 +231,10 @@ impl<'a> Drive<'a> {
     fn wants_call(&self) -> bool {
         match self.life.state() {
             State::Booting { .. } => true,
-            State::Running => !self.waiting.is_empty(),
+            // Clients find the folders and the network there.
+            State::Running => {
+                !self.waiting.is_empty() && self.relay.as_ref().is_some_and(Relay::is_configured)
+            }
             State::PoweringOff { .. } => self.power_off.is_none(),
             State::Starting { .. } | State::Ending { .. } | State::Ended(_) => false,
         }
@@ -287,9 +290,8 @@ impl<'a> Drive<'a> {
             link.put(&ToAgent::Exec(exec))?;
         }
         let mut relay = Relay::new(link, terminal, input);
-        if let Some(background) = &mut self.background {
+        if self.background.is_some() {
             relay.forget();
-            background.say_running();
         }
         self.relay = Some(relay);
         self.happens(Event::AgentCalled)
@@ -301,6 +303,17 @@ impl<'a> Drive<'a> {
             return Ok(());
         };
         let done = relay.work();
+        if let Some(background) = &mut self.background
+            && relay.is_configured()
+            // A system's services may need minutes before the command has its turn. And where the
+            // machine starts again, its restarter reports nothing.
+            && (relay.has_started()
+                || !self.life.has_command()
+                || self.life.has_services()
+                || self.reboots.start_again)
+        {
+            background.say_running();
+        }
         let hung_up = relay.hung_up();
         match done {
             Ok(None) if hung_up && !self.signalled => {

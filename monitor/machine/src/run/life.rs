@@ -244,6 +244,11 @@ impl Life {
         self.plan.command
     }
 
+    /// Whether process 1 may be the root's own init, with services.
+    pub fn has_services(&self) -> bool {
+        self.plan.system
+    }
+
     /// The next deadline: when [`Event::Time`] must be delivered.
     pub fn next(&self) -> Option<Instant> {
         let own = match &self.state {

@@ -155,9 +155,13 @@ fn a_name_server_that_is_silent_is_given_up() {
     // A query that was lost long ago says nothing.
     flows.send(6, dns);
     asked(&second);
-    flows.now += Duration::from_secs(60);
+    flows.now += Duration::from_secs(30);
     flows.send(7, dns);
     asked(&second);
+    // The host's first choice is asked again after a while.
+    flows.now += Duration::from_secs(60);
+    flows.send(8, dns);
+    asked(&first);
 }
 
 /// Where a process has few descriptors, there is little room, and some of each kind.

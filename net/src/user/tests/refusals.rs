@@ -75,7 +75,8 @@ fn what_is_not_allowed_is_refused_at_once() {
 /// So a lookup fails at once, and does not wait for an answer.
 #[test]
 fn a_name_server_that_is_down_is_a_refusal() {
-    let gone = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // No other test has this address, so nobody takes the port.
+    let gone = UdpSocket::bind("127.0.0.71:0").unwrap();
     let resolver = gone.local_addr().unwrap();
     drop(gone);
     let mut guest = Guest::new(Config {
@@ -103,7 +104,7 @@ fn a_name_server_that_is_down_is_a_refusal() {
 
 #[test]
 fn another_name_server_is_asked_instead_of_one_that_is_down() {
-    let gone = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let gone = UdpSocket::bind("127.0.0.72:0").unwrap();
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut guest = Guest::new(Config {
@@ -115,6 +116,36 @@ fn another_name_server_is_asked_instead_of_one_that_is_down() {
     assert_eq!(refusal(&mut guest, dns, PATIENCE), Some(PORT));
     guest.send(5000, dns, b"query");
     server.recv_from(&mut [0; 10]).unwrap();
+}
+
+/// Also where the host says so at once: to the second of two queries of a C library, or since it
+/// has no way to the name server.
+#[test]
+fn a_name_server_that_fails_at_once_is_asked_no_more() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let gone = UdpSocket::bind("127.0.0.73:0").unwrap();
+    let (first, second) = (gone.local_addr().unwrap(), server.local_addr().unwrap());
+    drop(gone);
+    for first in [first, "255.255.255.255:53".parse().unwrap()] {
+        let mut guest = Guest::new(Config {
+            resolvers: vec![first, second],
+            ..Config::default()
+        });
+        let dns = SocketAddrV4::new(Config::default().dns, 53);
+        for query in [b"one", b"two"] {
+            guest.send(5000, dns, query);
+        }
+        // As the C library does when it is refused, or has waited.
+        guest.send(5000, dns, b"again");
+        let mut got = [0; 10];
+        loop {
+            let (length, _) = server.recv_from(&mut got).unwrap();
+            if got.get(..length) == Some(b"again") {
+                break;
+            }
+        }
+    }
 }
 
 /// A bridge inside the guest: another card has another address.

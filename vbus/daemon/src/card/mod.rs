@@ -62,7 +62,7 @@ pub struct Cards {
     news: Arc<News>,
     elsewhere: Elsewhere,
     trials: Trials,
-    resolver: Option<std::net::SocketAddr>,
+    resolvers: Vec<std::net::SocketAddr>,
     starter: Starter,
     files: usize,
 }
@@ -95,7 +95,7 @@ impl Cards {
             news,
             elsewhere: Elsewhere::default(),
             trials: Trials::default(),
-            resolver: network::host_resolver(),
+            resolvers: network::host_resolvers(),
             files: taps * FILES_OF_TAP + networks * FILES_OF_NETWORK,
         })
     }
@@ -108,7 +108,7 @@ impl Cards {
     /// The classes. While they `restore` what was configured, no tap is tried.
     pub fn classes(&self, restores: &Arc<AtomicBool>) -> [Box<dyn Class>; 2] {
         let site = |crew| self.site(crew, restores);
-        let (resolver, starter) = (self.resolver, self.starter.clone());
+        let (resolvers, starter) = (self.resolvers.clone(), self.starter.clone());
         [
             Box::new(CardClass {
                 name: TAP,
@@ -118,7 +118,7 @@ impl Cards {
             Box::new(CardClass {
                 name: USER,
                 site: site(&self.networks),
-                kind: Box::new(move || Box::new(User::new(resolver, starter.clone()))),
+                kind: Box::new(move || Box::new(User::new(resolvers.clone(), starter.clone()))),
             }),
         ]
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The user-mode network, of which each client has one for itself.
 #[derive(Clone, Debug)]
 pub struct User {
-    resolver: Option<SocketAddr>,
+    resolvers: Vec<SocketAddr>,
     starter: Starter,
     by: By,
     /// How many passt processes have ended by themselves while they had a client.
@@ -135,9 +135,9 @@ fn fit(config: &Config) -> Result<(), Error> {
 
 impl User {
     /// With the name server of the host, and what starts passt.
-    pub fn new(resolver: Option<SocketAddr>, starter: Starter) -> Self {
+    pub fn new(resolvers: Vec<SocketAddr>, starter: Starter) -> Self {
         User {
-            resolver,
+            resolvers,
             starter,
             by: By::Stack,
             ended: Arc::default(),
@@ -152,7 +152,7 @@ impl User {
         Config {
             host_loopback: self.loopback,
             link_local: self.link_local,
-            resolvers: self.resolver.into_iter().collect(),
+            resolvers: self.resolvers.clone(),
             mtu: self.mtu,
             publish: self.publish.1.clone(),
             ..Config::default()
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn what_passt_cannot_do_is_refused_when_it_is_set() {
         let starter = Starter::on_thread().unwrap();
-        let mut user = User::new(Some("127.0.0.53:53".parse().unwrap()), starter);
+        let mut user = User::new(vec!["127.0.0.53:53".parse().unwrap()], starter);
         let attempt = user.set("by", "passt").unwrap();
         let Some(Try::Kept(attempt)) = attempt else {
             panic!("it is not tried where it may take long");
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn ports_that_passt_would_lead_elsewhere_are_refused() {
         const PORTS: &str = "127.0.0.1:1:80,127.0.0.2:1:81";
-        let user = || User::new(None, Starter::on_thread().unwrap());
+        let user = || User::new(Vec::new(), Starter::on_thread().unwrap());
         let refused = |attempt: Option<Try>| {
             let (Some(Try::Cards(attempt)) | Some(Try::Kept(attempt))) = attempt else {
                 panic!("it is not tried");

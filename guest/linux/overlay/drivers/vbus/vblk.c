@@ -81,6 +81,9 @@ static void restart(struct work_struct *work)
 	struct vbus_block_geometry geometry;
 	int error;
 
+	/* The connection ended while it was made anew, in vain. */
+	if (READ_ONCE(vblk->dead))
+		return;
 	blk_mq_quiesce_queue(vblk->disk->queue);
 	disconnect(vblk);
 	vblk_return_all(vblk, true);
@@ -196,7 +199,7 @@ static void add_disk_async(void *data, async_cookie_t cookie)
 	if (error)
 		dev_err(device, "cannot add %s: %d\n", vblk->disk->disk_name, error);
 	vblk->added = !error;
-	complete(&vblk->tried);
+	complete_all(&vblk->tried);
 }
 
 static int vblk_probe(struct vbus_device *device)

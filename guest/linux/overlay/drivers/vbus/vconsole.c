@@ -192,6 +192,8 @@ static void restart(struct work_struct *work)
 	struct vconsole *console = container_of(work, struct vconsole, restart);
 	int error;
 
+	if (READ_ONCE(console->dead))
+		return;
 	disconnect(console);
 	error = connect(console);
 	if (error) {

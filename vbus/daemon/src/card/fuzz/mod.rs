@@ -92,7 +92,7 @@ fn without_threads(most: usize) -> (Cards, [Worker; 2]) {
         news,
         elsewhere: Elsewhere::default(),
         trials: Trials::default(),
-        resolver: None,
+        resolvers: Vec::new(),
         starter: Starter::on_thread().unwrap(),
         files: 0,
     };
