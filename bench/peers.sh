@@ -52,7 +52,7 @@ for page in "${pages[@]}"; do
 	grep -q '^<!-- bench:peers begin -->$' "$page" ||
 		die "$page: no line <!-- bench:peers begin -->"
 done
-for tool in gcc make cpio busybox qemu-system-x86_64 timeout; do
+for tool in gcc make cpio busybox qemu-system-x86_64 taskset timeout; do
 	have "$tool" || die "$tool is not installed (apt-get install build-essential cpio" \
 		"busybox-static qemu-system-x86)"
 done
@@ -117,8 +117,13 @@ on_qemu() {
 		-append "console=ttyS0 quiet micro=$1 compiler=$compiler"
 }
 
-# measure WHERE ROW: one figure, ns.
+# All sides are on one CPU, and so are both ends of a round trip: otherwise the row of a side that
+# has two would be the time in which an idle CPU starts.
+cpu=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+
+# measure WHERE ROW: one figure, ns. A start has all CPUs, as for users.
 measure() {
+	[ "$2" = start ] || taskset -cp "$cpu" $BASHPID >/dev/null
 	case $1-$2 in
 	host-start) elapsed "$tree/micro" true ;;
 	paravane-start) elapsed on_paravane /micro true ;;
