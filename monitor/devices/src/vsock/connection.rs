@@ -14,6 +14,9 @@ use std::sync::mpsc::Sender;
 /// Bytes that the guest may send before the host has taken them.
 pub const BUFFER: u32 = 256 << 10;
 
+/// So many pieces of a page are taken that nobody reads: more than the host's socket holds.
+const DISCARDED: u32 = 1024;
+
 /// The result of reading from the host's end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
@@ -202,6 +205,17 @@ impl Connection {
     pub fn leave(&mut self) {
         self.peer_receives = false;
         self.gone = true;
+    }
+
+    /// Takes what the host has sent and nobody reads. A socket that is closed with unread bytes is an
+    /// error at its other end, where the end of what the guest sent is read.
+    pub fn discard(&mut self) {
+        let mut bytes = [0; 4096];
+        for _ in 0..DISCARDED {
+            if !matches!(self.stream.read(&mut bytes), Ok(count) if count > 0) {
+                return;
+            }
+        }
     }
 
     /// Reads what the host sends, at most what the guest has room for.

@@ -221,6 +221,9 @@ impl Mux {
         let mut gone = false;
         if let Some(mut connection) = self.connections.remove(&key) {
             gone = connection.gone;
+            if gone {
+                connection.discard();
+            }
             refuse(&mut connection);
         }
         if tell && !gone {
