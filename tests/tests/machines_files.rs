@@ -68,7 +68,10 @@ fn files_go_in_and_come_out() {
 
     for (words, part) in [
         (["cp", "m:/nope", "."], "/nope: No such file"),
-        (["cp", "m:/", "."], "a path without a name cannot be copied"),
+        (
+            ["cp", "m:/", "."],
+            "this path has no name: name a file or folder",
+        ),
         (["cp", "m:etc", "."], "absolute"),
         (["cp", "/nope", "m:/tmp"], "/nope: No such file"),
         (["cp", "/etc/hostname", "m:/no/x"], "/no: No such file"),

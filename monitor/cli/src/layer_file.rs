@@ -31,7 +31,7 @@ impl LayerFile {
         let rom = Rom::parse(&bytes).with_context(|| format!("ROM {}", path.display()))?;
         let expect = match layer {
             Some(Layer::None) => {
-                bail!("--rom and --layer none exclude each other, but with --unchecked-rom")
+                bail!("--rom and --layer none cannot be combined, except with --unchecked-rom")
             }
             Some(layer) => layer.name().to_string(),
             None => rom.header.name,

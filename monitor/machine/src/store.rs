@@ -83,7 +83,7 @@ impl Store {
         let base =
             absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         let Some(base) = base else {
-            bail!("no place for what is known of machines: set HOME or XDG_STATE_HOME");
+            bail!("there is no folder for machines: set HOME or XDG_STATE_HOME");
         };
         Ok(Store {
             folder: base.join("paravane/machines"),
@@ -93,7 +93,7 @@ impl Store {
     /// Creates a machine. Without a name it gets a generated one.
     pub fn create(&self, name: Option<&str>, spec: &Spec) -> anyhow::Result<Machine> {
         let text = serde_json::to_vec_pretty(spec)
-            .context("a machine that is to be kept can only have words of text")?;
+            .context("the command and environment of a machine with a name must be valid UTF-8")?;
         let mut folders = DirBuilder::new();
         folders.recursive(true).mode(0o700);
         folders

@@ -212,7 +212,7 @@ pub struct MachineOptions {
     #[arg(long, short)]
     pub interactive: bool,
 
-    /// When the machine starts again that has ended by itself: no, on-reboot (its guest has
+    /// When a machine that ends by itself starts again: no, on-reboot (its guest has
     /// rebooted), on-failure (the same, or it has failed; at most N times), always, or auto
     /// (on-reboot where the root's own init may run, else no)
     #[arg(
@@ -249,11 +249,11 @@ pub struct MachineOptions {
     #[arg(long)]
     pub count_calls: bool,
 
-    /// On KVM, the layer that the kernel finds [default: kvm]
+    /// On KVM, the layer (VMI implementation) that the kernel is offered [default: kvm]
     #[arg(long, value_enum, conflicts_with = "count_calls")]
     pub layer: Option<RomLayer>,
 
-    /// Turn off a guess of the monitor at what is faster (may be repeated)
+    /// Turn off a performance heuristic of docs/tuning.md (may be repeated)
     #[arg(long, value_enum, value_name = "HEURISTIC")]
     pub without: Vec<Heuristic>,
 }
@@ -373,7 +373,7 @@ pub struct Exec {
     #[arg(long, short)]
     pub tty: bool,
 
-    /// Has no effect: the command always has this input (`-it` is what people type)
+    /// Has no effect, and is there for users of docker: the command always has this input
     #[arg(long, short)]
     pub interactive: bool,
 }
@@ -427,7 +427,7 @@ pub fn signal(text: &str) -> Result<u8, String> {
     let number = text.parse().ok().filter(|number| SIGNALS.contains(number));
     number
         .or_else(|| SIGNALS.into_iter().find(named))
-        .ok_or_else(|| "no signal has this number or name".to_string())
+        .ok_or_else(|| "a number from 1 to 31 is possible, or a name such as TERM".to_string())
 }
 
 #[derive(Debug, Args)]

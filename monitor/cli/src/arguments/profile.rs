@@ -16,8 +16,8 @@ pub struct Profile {
     )]
     pub seconds: u64,
 
-    /// Take HZ samples in each second of CPU time; an even number of a kernel's ticks would always
-    /// see the same work
+    /// Take HZ samples in each second of CPU time. Samples at a multiple of a kernel's tick rate,
+    /// such as 1000, always see the same periodic work
     #[arg(
         long, short, value_name = "HZ", default_value_t = 997,
         value_parser = clap::value_parser!(u32).range(

@@ -72,7 +72,11 @@ pub fn run(args: &arguments::Calls) -> anyhow::Result<Outcome> {
 /// Reads lines of a name, calls, cycles, and buckets `FROM:CALLS`.
 fn parse(text: &str) -> anyhow::Result<Vec<Call>> {
     text.lines()
-        .map(|line| call(line).context("its kernel shows counts in another form"))
+        .map(|line| {
+            call(line).context(
+                "its kernel's counts have an unknown form; was it built by another version?",
+            )
+        })
         .collect()
 }
 

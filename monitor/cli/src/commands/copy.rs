@@ -66,7 +66,7 @@ fn far(name: &str, archive: Stream, path: &str) -> anyhow::Result<Far> {
 /// Copies out of a machine.
 fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
     let Some(base) = Path::new(path).file_name() else {
-        bail!("{machine}:{path}: a path without a name cannot be copied");
+        bail!("{machine}:{path}: this path has no name: name a file or folder");
     };
     let (folder, name) = target(to, base)?;
     let last = folder.join(&name);
@@ -202,7 +202,7 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
         return Ok((to, base.to_os_string()));
     }
     if folder && fs::symlink_metadata(&to).is_ok() {
-        bail!("{}: it is no folder", to.display());
+        bail!("{}: it is not a folder", to.display());
     }
     match (to.parent(), to.file_name()) {
         (Some(parent), Some(name)) if parent.is_dir() => {

@@ -79,7 +79,10 @@ impl Session {
             return Ok(());
         };
         let Some(file) = file else {
-            bail!("machine {}: its monitor gave no connection", asked.name());
+            bail!(
+                "machine {}: its monitor gave no connection to the agent; try again, or see its log",
+                asked.name()
+            );
         };
         let mut link = Link::new(UnixStream::from(file))?;
         link.put(&ToAgent::Exec((**exec).clone()))?;

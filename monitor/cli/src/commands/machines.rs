@@ -320,7 +320,7 @@ fn end(machine: &Machine, seconds: u64) -> anyhow::Result<()> {
     let name = &machine.name;
     ask_while_running(machine, &Request::Stop { seconds })?;
     if !machine.wait_gone(Duration::from_secs(seconds) + END)? {
-        bail!("machine {name} does not end: `paravane kill {name}`");
+        bail!("machine {name} has not ended in time: `paravane kill {name}` ends it");
     }
     Ok(())
 }
@@ -369,7 +369,10 @@ pub fn wait(args: &arguments::Names) -> anyhow::Result<Outcome> {
                 machine.name
             ),
             State::Created => bail!("machine {} was not started yet", machine.name),
-            State::Running { .. } => bail!("machine {} was started again", machine.name),
+            State::Running { .. } => bail!(
+                "machine {} was started again by another command",
+                machine.name
+            ),
         }
     }
     Ok(Outcome::Passed)
@@ -415,7 +418,12 @@ fn end_now(machine: &Machine) -> anyhow::Result<()> {
     if machine.wait_gone(END)? {
         Ok(())
     } else {
-        bail!("machine {}: its monitor does not end", machine.name)
+        bail!(
+            "machine {}: its monitor (process {}) does not end; it may wait for a disk, or for a \
+             network file system of the host",
+            machine.name,
+            pid.as_raw_nonzero()
+        )
     }
 }
 
@@ -448,7 +456,7 @@ pub fn rm(args: &arguments::Rm) -> anyhow::Result<Outcome> {
         }
         let _turn = machine.turn()?;
         if let Ok(State::Running { .. }) = machine.state() {
-            bail!("machine {name} was started meanwhile");
+            bail!("machine {name} was started meanwhile by another command");
         }
         machine.remove()
     })

@@ -70,7 +70,7 @@ pub fn findings() -> Vec<Finding> {
             std::arch::is_x86_feature_detected!("avx512f"),
             Status::Ok,
             "present: guests see it",
-            "not present, for guests neither",
+            "not present, so guests do not have it",
         ),
         thread_descriptors(),
         clock_source(),
@@ -92,7 +92,7 @@ fn kernel() -> Finding {
         v if v < (5, 9) => (Status::Bad, ": 5.9 or later is needed"),
         v if v < (5, 14) => (
             Status::Note,
-            ": before 5.14 pages cannot be filled many at once",
+            ": before 5.14 pages are mapped one at a time, which is slower",
         ),
         v if v < (6, 1) => (
             Status::Note,

@@ -19,13 +19,12 @@ pub fn finding() -> Finding {
         // passt ends when its link is dropped here.
         Some(program) => match passt::start(&program, &config, MAC) {
             Ok(_) => {
-                let text =
-                    "runs: --net user takes it, so guests have IPv6 and ping where this host has";
+                let text = "works: --net user uses it; guests have IPv6 and ping if this host does";
                 return Finding::new("passt", Status::Ok, true, text);
             }
             Err(error) => error.to_string(),
         },
     };
-    let text = format!("--net user takes the stack in the monitor, which has IPv4 alone: {why}");
+    let text = format!("--net user uses the stack in the monitor, which has IPv4 only: {why}");
     Finding::new("passt", Status::Note, false, text)
 }

@@ -207,8 +207,8 @@ impl Connection {
         self.gone = true;
     }
 
-    /// Takes what the host has sent and nobody reads. A socket that is closed with unread bytes is an
-    /// error at its other end, where the end of what the guest sent is read.
+    /// Takes what the host has sent and nobody reads. A socket that is closed with unread bytes is
+    /// an error at its other end, where the end of what the guest sent is read.
     pub fn discard(&mut self) {
         let mut bytes = [0; 4096];
         for _ in 0..DISCARDED {

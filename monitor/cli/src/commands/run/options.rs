@@ -102,7 +102,9 @@ fn kernel(word: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let parts: Vec<String> = names.split(',').map(str::to_string).collect();
     match paravane_kernel::locate_with(&parts)? {
         Some(files) => Ok(Some(files.vmlinux)),
-        None => bail!("there is no such kernel: `paravane kernel build --with {names}`"),
+        None => {
+            bail!("no kernel with {names} has been built: `paravane kernel build --with {names}`")
+        }
     }
 }
 
