@@ -80,7 +80,7 @@ impl Session {
         };
         let Some(file) = file else {
             bail!(
-                "machine {}: its monitor gave no connection to the agent; try again, or see its log",
+                "machine {}: its monitor gave no connection to the agent; see its log",
                 asked.name()
             );
         };
