@@ -11,7 +11,7 @@ use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::text;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -436,11 +436,21 @@ pub fn remove_ended(machine: &Machine) -> anyhow::Result<()> {
         Err(_) if !machine.exists() => return Ok(()),
         turn => turn?,
     };
-    if !matches!(machine.state(), Ok(State::Running { .. })) {
+    // On a slow host a process of the machine that is ending can hold the lock for a moment more.
+    let other = match machine.state() {
+        Ok(State::Running { pid }) => pid != std::process::id() && is_alive(pid),
+        _ => false,
+    };
+    if !other {
         machine.remove()?;
     }
     drop(turn);
     Ok(())
+}
+
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
 /// `rm`
