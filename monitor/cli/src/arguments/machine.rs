@@ -427,7 +427,9 @@ pub fn signal(text: &str) -> Result<u8, String> {
     let number = text.parse().ok().filter(|number| SIGNALS.contains(number));
     number
         .or_else(|| SIGNALS.into_iter().find(named))
-        .ok_or_else(|| "no signal has this number or name: 1 to 31, or a name such as TERM".to_string())
+        .ok_or_else(|| {
+            "no signal has this number or name: 1 to 31, or a name such as TERM".to_string()
+        })
 }
 
 #[derive(Debug, Args)]
