@@ -120,9 +120,10 @@ fn a_machine_whose_records_are_lost_is_listed_and_removed() {
     assert_eq!(user.state("lost"), "died");
     fs::write(machines.join("lost/ended.json"), [0; 64]).unwrap();
     assert_eq!(user.state("lost"), "died");
-    // No power failure does this. The others are listed nevertheless.
+    // A power failure does not do this. The list has the other machines even so.
     fs::write(machines.join("damaged/ended.json"), "}").unwrap();
     let list = user.run(&["ps", "--all"]);
+    assert_eq!(list.code, 1);
     assert!(list.stdout.contains("lost"), "{list:?}");
     assert!(
         list.stderr.contains("damaged/ended.json is damaged"),

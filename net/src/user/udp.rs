@@ -84,7 +84,7 @@ struct Entry {
     /// Datagrams of the guest that were not answered, as far as answers and questions are one to
     /// one.
     owed: u32,
-    /// Somebody has answered.
+    /// There was an answer.
     answered: bool,
     /// It is a flow of both directions that lasts.
     kept: bool,
@@ -243,7 +243,7 @@ impl Datagrams {
 
     /// A name server does not answer: another one is asked for a while. Returns whether there is
     /// another one.
-    pub fn give_up(&mut self, config: &mut Config, target: SocketAddr, now: Instant) -> bool {
+    fn give_up(&mut self, config: &mut Config, target: SocketAddr, now: Instant) -> bool {
         // Each failure counts once, however many queries have it.
         if config.resolvers.first() == Some(&target) {
             config.resolvers.rotate_left(1);

@@ -40,7 +40,7 @@ impl Far {
         let arguments = arguments()?;
         let mut command =
             Command::new(std::env::current_exe().context("cannot find this program")?);
-        // As root, whoever the machine's own command is.
+        // The machine's own command may have another user, and copies belong to root.
         command.args([
             "exec",
             name,

@@ -99,8 +99,12 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
         .stdin(OwnedFd::from(theirs))
         .stdout(output.try_clone()?)
         .stderr(output);
-    // The caller's folder would stay in use as long as the machine runs.
+    // The caller's folder would stay in use while the machine runs.
     command.current_dir("/");
+    // For the writes of disks with :snapshot.
+    if let Some(folder) = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty()) {
+        command.env("TMPDIR", std::path::absolute(folder)?);
+    }
     // SAFETY: runs between fork and exec, and makes only system calls.
     unsafe {
         command.pre_exec(|| {
@@ -136,15 +140,19 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
 
 /// `ps`
 pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
-    let mut rows = Vec::new();
+    let (mut rows, mut outcome) = (Vec::new(), Outcome::Passed);
+    // The list has the other machines even so.
+    let mut unreadable = |machine: &Machine, error: anyhow::Error| {
+        crate::complain(&error.context(format!("machine {}", machine.name)));
+        outcome = Outcome::Failed;
+    };
     for machine in Store::open()?.all()? {
         match machine.state() {
             Ok(state) if args.all || matches!(state, State::Running { .. }) => {
                 rows.push((machine, state));
             }
             Ok(_) => {}
-            // The others are there nevertheless.
-            Err(error) => crate::complain(&error.context(format!("machine {}", machine.name))),
+            Err(error) => unreadable(&machine, error),
         }
     }
     let mut out = io::stdout().lock();
@@ -153,11 +161,11 @@ pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
         for (machine, state) in &rows {
             match describe(machine, *state) {
                 Ok(one) => all.push(one),
-                Err(error) => crate::complain(&error.context(format!("machine {}", machine.name))),
+                Err(error) => unreadable(machine, error),
             }
         }
         writeln!(out, "{}", serde_json::to_string_pretty(&all)?).context(OUTPUT)?;
-        return Ok(Outcome::Passed);
+        return Ok(outcome);
     }
     let titles = ["NAME", "STATE", "PORTS", "COMMAND"].map(String::from);
     let mut table = vec![titles];
@@ -175,7 +183,7 @@ pub fn ps(args: &arguments::Ps) -> anyhow::Result<Outcome> {
         )
         .context(OUTPUT)?;
     }
-    Ok(Outcome::Passed)
+    Ok(outcome)
 }
 
 /// The row of a machine in the table of `ps`: its name, state, published ports and command.

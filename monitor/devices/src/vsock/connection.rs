@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 /// Bytes that the guest may send before the host has taken them.
 pub const BUFFER: u32 = 256 << 10;
 
-/// So many pieces of a page are taken that nobody reads: more than the host's socket holds.
+/// The most pieces of a page that are discarded at an end. A socket of the host holds less.
 const DISCARDED: u32 = 1024;
 
 /// The result of reading from the host's end.
@@ -207,8 +207,8 @@ impl Connection {
         self.gone = true;
     }
 
-    /// Takes what the host has sent and nobody reads. A socket that is closed with unread bytes is
-    /// an error at its other end, where the end of what the guest sent is read.
+    /// Discards the input from the host. If a socket is closed with unread bytes, its other end
+    /// gets an error in place of the end of the stream.
     pub fn discard(&mut self) {
         let mut bytes = [0; 4096];
         for _ in 0..DISCARDED {

@@ -355,8 +355,8 @@ fn a_debugger_steps_and_changes_registers() {
     assert!(registers.gpr[0] > 42);
 }
 
-/// KVM tells nobody that a vCPU starts. It stops all the same, and at breakpoints that are older
-/// than its start.
+/// KVM does not report the start of a vCPU. The vCPU stops even so, also at breakpoints that are
+/// older than its start.
 #[test]
 fn a_debugger_stops_a_vcpu_that_has_started_meanwhile() {
     // Real mode's code of vCPU 1 at 0x8000, a jump to itself. The local APIC is on; INIT; STARTUP

@@ -113,8 +113,8 @@ impl Stops {
         self.look();
     }
 
-    /// Has the thread of each vCPU that is off look whether it has started, of which KVM tells
-    /// nobody, and take the breakpoints. The caller also interrupts the threads.
+    /// Makes the thread of each vCPU that is off check whether the vCPU has started, which KVM does
+    /// not report, and take the breakpoints. The caller also interrupts the threads.
     pub fn look(&self) {
         self.looks.fetch_add(1, Ordering::SeqCst);
     }

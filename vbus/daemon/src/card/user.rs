@@ -134,7 +134,7 @@ fn fit(config: &Config) -> Result<(), Error> {
 }
 
 impl User {
-    /// With the name server of the host, and what starts passt.
+    /// With the name servers of the host, and what starts passt.
     pub fn new(resolvers: Vec<SocketAddr>, starter: Starter) -> Self {
         User {
             resolvers,

@@ -40,7 +40,7 @@ struct venet_pair {
 
 	/* Transmit, under the lock of the device's queue: bytes that the device has. */
 	unsigned int bytes;
-	/* The device tells when it has sent: until it has sent this. */
+	/* The device notifies when it has sent, until it has sent all before this index. */
 	bool awaited;
 	u32 until;
 	/* Looks for what was sent where nothing else does. */

@@ -97,8 +97,8 @@ void venet_reclaim(struct venet_pair *pair, int budget)
 }
 
 /*
- * The device is to notify. What it gave back before it could know of that may be all that it has,
- * and a notification that is missed for that reason never comes. So this looks for it at last.
+ * Asks the device to notify. The device may have given back all its frames just before. Then it
+ * sends no notification, so the queue is examined after the request.
  */
 static void await(struct venet_pair *pair)
 {
@@ -112,8 +112,8 @@ static void await(struct venet_pair *pair)
 }
 
 /*
- * A program waits when its frames fill its socket's buffer, and goes on when half of that is free.
- * Frames of TCP are freed when the other side's acknowledgement comes.
+ * A program sleeps when its frames fill its socket's buffer, and wakes up when half of the buffer
+ * is free. An acknowledgement of the other side makes NAPI free the frames of TCP.
  */
 static bool fills(const struct sk_buff *skb)
 {
