@@ -3,7 +3,7 @@
  * The host's clock, and the time that it has given to others. Without them as on bare metal.
  *
  * Where the host's counters are not in step, the clocks of two vCPUs differ a little. Real time is
- * then never less than what was told before, on any vCPU.
+ * then never less than what any vCPU has returned before.
  */
 #include "counter.h"
 #include "kvm.h"
@@ -13,7 +13,7 @@
 /* Read by all vCPUs; changed atomically, to a larger value. */
 static u64 told;
 
-/* A copy that the host did not change meanwhile. This vCPU's alone change only while it waits. */
+/* A consistent copy. The host changes this vCPU's own record only while this vCPU waits. */
 static void clock_copy(const struct kvm_clock_info *clock, struct kvm_clock_info *copy)
 {
 	u32 version;

@@ -50,7 +50,7 @@ static u32 features(bool *realtime)
 	*realtime = false;
 	cpu_cpuid(1, 0, &a, &b, &c, &d);
 	if (!(c & 1u << 31))
-		return 0; /* no hypervisor: the leaves below belong to nobody */
+		return 0; /* no hypervisor: the leaves below are not defined */
 	cpu_cpuid(KVM_CPUID_SIGNATURE, 0, &a, &b, &c, &d);
 	if (b != KVM_SIGNATURE_EBX || c != KVM_SIGNATURE_ECX || d != KVM_SIGNATURE_EDX)
 		return 0;

@@ -46,7 +46,7 @@ struct kvm_percpu {
 	u32 waiting; /* in lock.wait: a kick needs a hypercall */
 	u64 wall_gpa;
 	u64 steal_start; /* steal.ns when the vCPU began; valid with steal_known */
-	u64 available; /* the last one that was told */
+	u64 available; /* the last one that was returned */
 	u32 steal_known;
 };
 _Static_assert(sizeof(struct kvm_percpu) <= KVM_PERCPU_SIZE, "KVM_PERCPU_SIZE");

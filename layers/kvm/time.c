@@ -18,7 +18,7 @@
 static struct {
 	u32 busy;
 	u64 start; /* the wall clock at real time 0, ns */
-	u64 reported; /* start, when the kernel was told of a step */
+	u64 reported; /* start, when a step was last reported to the kernel */
 	u64 asked; /* real time */
 	bool stepped;
 	struct vmi_clock *page;
@@ -129,7 +129,7 @@ u64 kvm_time_wallclock(void)
 	if (!kvm.clock)
 		return native_time_wallclock();
 	flags = cpu_irq_save();
-	/* If another vCPU is asking, what it finds may be told a second later. */
+	/* If another vCPU is asking, its result may be reported a second later. */
 	if (begin(kvm_self()))
 		end();
 	start = READ_ONCE(wall.start) + native_real_time();

@@ -3,7 +3,7 @@
  * What a vCPU shares with the host.
  *
  * The host forgets the addresses when the vCPU gets an INIT. So the first call of the layer on a
- * vCPU that needs them tells the host again, whoever has started the vCPU.
+ * vCPU that needs them passes them to the host again, however the vCPU was started.
  */
 #include "kvm.h"
 

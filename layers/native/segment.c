@@ -168,8 +168,8 @@ int native_cpu_load_gs(u32 selector)
 	if (error)
 		selector = 0;
 	/*
-	 * Interrupts are off, so only an NMI can intervene. Another vCPU that changes the
-	 * descriptor meanwhile can still make the load fault. GS then keeps its selector.
+	 * Interrupts are off, so only an NMI can intervene. If another vCPU changes the
+	 * descriptor at this moment, the load can still fault. GS then keeps its selector.
 	 */
 	__asm__ volatile("swapgs\n\t"
 			 "1: movl %0, %%gs\n\t"

@@ -2,9 +2,9 @@
 /*
  * What the zygote and a new process share before the filter is installed.
  *
- * Guest code runs in other processes meanwhile and writes to everything that it shares: RAM, the
- * shared area, the thunks, the pool. So code that runs before the filter decides by its private
- * memory alone, and no page that the guest can write is executable yet.
+ * During this time, guest code runs in other processes and writes to everything that it shares:
+ * RAM, the shared area, the thunks, the pool. So code that runs before the filter decides by its
+ * private memory alone, and no page that the guest can write is executable yet.
  */
 #ifndef PROCESS_PLAN_H
 #define PROCESS_PLAN_H

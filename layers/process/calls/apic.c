@@ -18,7 +18,6 @@
 #define APIC_TPR 0x80
 #define APIC_PPR 0xa0
 #define APIC_EOI 0xb0
-#define APIC_SVR 0xf0
 #define APIC_ISR 0x100
 #define APIC_TMR 0x180
 #define APIC_IRR 0x200
@@ -146,8 +145,12 @@ static void send(struct vcpu *from, struct vcpu *to, u64 icr)
 	case MODE_FIXED:
 		if (READ_ONCE(to->s.state) == PHV_VCPU_OFF && !FAULT(STOP_KEEPS_REQUESTS))
 			return;
-		if (!irq_request(to, icr & 0xff) && to != from)
+		if (to != from) {
+			from->s.kicks_sent++;
+			irq_send(to, icr & 0xff);
 			return;
+		}
+		irq_request(to, icr & 0xff);
 		break;
 	case MODE_NMI:
 		__atomic_fetch_or(&to->s.pending, PHV_PENDING_NMI, __ATOMIC_SEQ_CST);

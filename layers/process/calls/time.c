@@ -7,8 +7,8 @@
  * that the monitor keeps right. Stolen time is real time less thread CPU time, while a
  * thread owns the vCPU and wants to run. A sample costs one host call (about 170 ns), so a short
  * run slice is only added up for the thread's next sample: if the host took the CPU away, the slice
- * is not short. The time between two slices, from the moment that the next thread or the halted one
- * was told to run until it runs, is stolen too if it is longer than a hand-over or a wake-up takes.
+ * is not short. The time between two slices, from the wake-up of the next thread or of the halted
+ * one until it runs, is stolen too if it is longer than a hand-over or a wake-up takes.
  *
  * An alarm belongs to the vCPU. A halted vCPU sleeps until the deadline by itself. While it runs,
  * in whatever process, the monitor's alarm thread watches the deadline.

@@ -6,8 +6,8 @@
 	.section .thunks, "awx", @progbits
 
 /*
- * A call that may have any GS base, of the function in rax. An event that arrives meanwhile is
- * noted in a word of the process, one bit for each vCPU. A bit of another vCPU costs a needless
+ * A call that may have any GS base, of the function in rax. An event that arrives during the call
+ * is noted in a word of the process, one bit for each vCPU. A bit of another vCPU costs a needless
  * signal.
  */
 ENTRY(ph_any_gs)

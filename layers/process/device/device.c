@@ -111,7 +111,7 @@ enum device_result device_access(struct vcpu *v, struct host_registers *regs, u6
 			tlb_fill_device(v, va, &w);
 	}
 	lock_release(&self.proc->lock);
-	/* If the entry changed meanwhile, the instruction is executed again. */
+	/* If the entry changed in between, the instruction is executed again. */
 	if (!found)
 		return DEVICE_NONE;
 	if (again || !write)

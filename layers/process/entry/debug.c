@@ -84,7 +84,7 @@ static void load(const struct phv_debug *d, struct host_registers *regs)
 	regs->rflags = (d->rflags & FLAGS_IRET) | 0x202;
 }
 
-/* Waits for a command, and does whatever else a waiting vCPU is asked for meanwhile. */
+/* Waits for a command. Until it comes, does all other requests to a waiting vCPU. */
 static u32 command_wait(struct vcpu *v, struct phv_debug *d)
 {
 	u32 word, command;
@@ -126,7 +126,7 @@ bool debug_stop(struct vcpu *v, struct host_registers *regs, u32 reason)
 	__atomic_store_n(&d->state, PHV_DEBUG_RUNS, __ATOMIC_SEQ_CST);
 	load(d, regs);
 	slice_begin(v);
-	/* Deadlines may have passed meanwhile. */
+	/* Deadlines may have passed during the stop. */
 	__atomic_fetch_or(&v->s.pending, PHV_PENDING_ALARM, __ATOMIC_SEQ_CST);
 	if (command == PHV_COMMAND_STEP) {
 		v->debug_step = 1;

@@ -63,6 +63,31 @@ static void page_fault(struct vcpu *v, struct host_registers *regs)
 	inject(v, regs, VECTOR_PF, true, error);
 }
 
+#define T(vector) (1U << (vector))
+/* The exceptions for which a host sends each signal. */
+static const u32 traps_of[] = {
+	[SIGILL] = T(VECTOR_UD),
+	[SIGTRAP] = T(VECTOR_DB) | T(VECTOR_BP),
+	[SIGBUS] = T(11) | T(12) | T(VECTOR_GP) | T(VECTOR_PF) | T(VECTOR_AC),
+	[SIGFPE] = T(0) | T(9) | T(16) | T(19),
+	[SIGSEGV] = T(4) | T(5) | T(8) | T(10) | T(11) | T(12) | T(VECTOR_GP) | T(VECTOR_PF) |
+		T(21),
+};
+#undef T
+
+void trap_of_signal(int signal, struct host_registers *regs)
+{
+	static const u8 otherwise[] = {
+		[SIGILL] = VECTOR_UD, [SIGTRAP] = VECTOR_DB, [SIGBUS] = VECTOR_GP,
+		[SIGFPE] = 16, [SIGSEGV] = VECTOR_GP,
+	};
+
+	if (regs->trap < 32 && traps_of[signal] >> regs->trap & 1)
+		return;
+	regs->trap = otherwise[signal];
+	regs->error = 0;
+}
+
 /* Exceptions by the processor's vector, in guest code. */
 void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code)
 {

@@ -6,6 +6,12 @@
 #include "host/signals.h"
 #include "state/state.h"
 
+/*
+ * Replaces the trap number and the error code of a signal that the host sends without them, such as
+ * SIGILL for a use of AMX that it does not permit. The frame has those of the thread's last
+ * exception then.
+ */
+void trap_of_signal(int signal, struct host_registers *regs);
 /* Handles an exception of guest code, by the processor's vector. */
 void guest_exception(struct vcpu *v, struct host_registers *regs, s32 code);
 /*

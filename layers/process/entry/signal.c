@@ -159,6 +159,7 @@ static void handler(int signal, struct host_siginfo *info, struct host_ucontext 
 		leave(v, regs, info->sys.arch != ARCH_X86_64, true);
 		return;
 	}
+	trap_of_signal(signal, regs);
 	if (signal == SIGBUS && regs->trap == VECTOR_PF)
 		fatal("host: out of memory for guest RAM; address", info->fault.addr);
 	if (signal == SIGTRAP && v->debug_step && regs->trap == VECTOR_DB)

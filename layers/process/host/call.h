@@ -21,8 +21,6 @@ enum {
 };
 
 #define HOST_E2BIG 7
-#define HOST_EAGAIN 11
-#define HOST_EINTR 4
 #define HOST_ENOMEM 12
 #define HOST_ETIMEDOUT 110
 

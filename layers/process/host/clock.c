@@ -28,7 +28,7 @@ u32 clock_read(struct phv_clock *copy)
 }
 
 /*
- * The counter of another CPU may be a little behind that of the CPU that wrote the page. Time
+ * The counter of another CPU may be a little less than that of the CPU that wrote the page. Time
  * stands still until it has caught up.
  */
 u64 clock_at(const struct phv_clock *c, u64 tsc)

@@ -19,7 +19,7 @@
 #define SYSCALL_TRAP 4
 
 #define TRIES 4
-/* The longest that is told apart. */
+/* The longest time that has a value of its own. */
 #define CPUID_MAX 1000
 
 /* Written by the zygote alone. */

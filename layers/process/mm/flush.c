@@ -420,10 +420,11 @@ void tlb_age(struct vcpu *v, u64 now)
 {
 	struct proc *p = self.proc;
 
-	if (now - READ_ONCE(p->aged) < shared->s.clock.tsc_hz)
+	/* The counter of another host CPU may have been ahead of this one. */
+	if ((s64)(now - READ_ONCE(p->aged)) < (s64)shared->s.clock.tsc_hz)
 		return;
 	lock_take(&p->lock);
-	if (now - p->aged >= shared->s.clock.tsc_hz)
+	if ((s64)(now - p->aged) >= (s64)shared->s.clock.tsc_hz)
 		tlb_flush_user(v);
 	lock_release(&p->lock);
 }

@@ -217,7 +217,9 @@ void tlb_drop_user(void)
 {
 	if (!halves[0].anything)
 		return;
-	unmap_range(PHV_USER_START, PHV_IMAGE_START);
+	/* A program at a random address has nothing in the root's first entry: no host call then. */
+	if (root()[0])
+		unmap_range(PHV_USER_START, PHV_IMAGE_START);
 	unmap_range(PHV_HOLE_END, user_end());
 	self.proc->text_va = 0;
 	half_clear(&halves[0], 0, user_end() >> 39);
@@ -352,7 +354,7 @@ void shadow_recount_user(void)
 /*
  * The host limits the mappings of a process, and an operation that would exceed the limit fails
  * half-way. proc.mappings is never too low: an operation in the middle of a mapping adds two. Near
- * the limit the mappings are counted anew, and if there are really that many, all of them are
+ * the limit the mappings are counted again, and if there are really that many, all of them are
  * dropped. False: that happened.
  */
 bool shadow_maps_room(void)

@@ -10,7 +10,7 @@
 
 /*
  * Whether there is nothing to do, judged by reads alone: this thread has the space loaded, so the
- * process cannot be assigned to another space meanwhile.
+ * process cannot be assigned to another space during the reads.
  */
 static bool synchronised(const struct vcpu *v)
 {
@@ -115,7 +115,7 @@ void mm_serve_flushes_parked(void)
 		goto done;
 	root = READ_ONCE(p->s.cr3);
 	/*
-	 * The process may lose its space meanwhile. Whoever loads the next one compares or drops
+	 * The process may lose its space here. A vCPU that loads the next one compares or drops
 	 * everything, and needs the lock for that (mm_sync). A vCPU that has loaded none yet has
 	 * kernel mappings all the same.
 	 */

@@ -8,7 +8,6 @@
 #define FLAG_ZF 0x40ULL
 #define FLAG_TF 0x100ULL
 #define FLAG_IF 0x200ULL
-#define FLAG_DF 0x400ULL
 #define FLAG_NT 0x4000ULL
 #define FLAG_RF 0x10000ULL
 #define FLAG_AC 0x40000ULL

@@ -108,7 +108,7 @@ struct vcpu {
 	u64 poll_away;				/* ns that others had the processor */
 	u32 debug_step;				/* it executes one instruction for the debugger */
 	u32 debug_flags;			/* FLAG_TF if the guest itself had set it */
-	/* it was stopped, and what became pending meanwhile is not handled yet */
+	/* it was stopped, and what became pending during the stop is not handled yet */
 	u32 debug_resumed;
 	u64 debug_rip;				/* address of that instruction */
 	struct vmi_ap_state ap;
@@ -118,7 +118,7 @@ struct vcpu {
 	struct asked asked[ASKED_MOST];
 	u64 looked;				/* TSC of the last answer about this vCPU; any */
 
-	/* what other vCPUs read without a call; the state is written by whoever changes it */
+	/* what other vCPUs read without a call; each thread that changes the state writes it */
 	struct vmi_run_state run __attribute__((aligned(64)));
 	u8 xsave[0x4000] __attribute__((aligned(64)));
 };
@@ -202,7 +202,7 @@ struct shared {
 	u64 mappings;		/* mappings of all processes that fills caused */
 	/* pieces of the shadow pool that are taken, a bit for each */
 	u64 pool[PHV_POOL_CHUNKS / 64];
-	u16 guesses[4096];	/* cr3 >> 12 -> process + 1, a guess */
+	u16 guesses[2048][2];	/* cr3 >> 12 -> process + 1, two guesses */
 };
 _Static_assert(sizeof(struct shared) <= PHV_SHARED_CONSOLE, "PHV_SHARED_CONSOLE");
 

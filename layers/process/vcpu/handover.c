@@ -6,9 +6,9 @@
  * A hand-over costs at most two host calls (wake the other thread, wait on this one) and the
  * context switch between them. If the host runs the other thread before this one waits, and it
  * hands the vCPU back, neither it wakes nor this one waits: one call for each hand-over. The host's
- * scheduler decides that. The vCPU's registers are in struct vcpu meanwhile; XSAVE state and the FS
- * base go along. After the wake this thread no longer owns the vCPU: it touches neither the vCPU
- * nor the guest's stack.
+ * scheduler decides that. The hand-over passes the vCPU's registers in struct vcpu, with XSAVE
+ * state and the FS base. After the wake this thread no longer owns the vCPU: it touches neither the
+ * vCPU nor the guest's stack.
  */
 #include "vcpu/handover.h"
 #include "common/faults.h"
@@ -173,9 +173,12 @@ bool space_release(struct vcpu *v, u64 cr3)
 		}
 	}
 	lock_release(&shared->spaces);
-	/* This vCPU's thread there is parked, and only this vCPU can wake it. */
+	/*
+	 * This vCPU's thread there is parked, and only this vCPU can wake it. If it still has other
+	 * work to do, a new space drops the mappings (tlb_take_over).
+	 */
 	if (drop)
-		wake_thread(v, (u32)index, WAKE_DROP);
+		wake_if_free(v, (u32)index, WAKE_DROP);
 	return true;
 }
 

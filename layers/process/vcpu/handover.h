@@ -37,8 +37,8 @@ noreturn void vcpu_park(void *thread);
 /* Wakes this vCPU's thread in a process, which is parked. */
 void wake_thread(struct vcpu *v, u32 index, u32 what);
 /*
- * The same for WAKE_LOOK and WAKE_FLUSH, with which nothing is lost. True also where the thread has
- * been told so and has not begun. False: it has something else to do, and keeps that.
+ * Wakes the thread for WAKE_LOOK or WAKE_FLUSH, unless it has another request: then it keeps that,
+ * and the result is false. Also true if the thread has this request and has not begun.
  */
 bool wake_if_free(struct vcpu *v, u32 index, u32 what);
 

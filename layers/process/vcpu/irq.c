@@ -114,6 +114,23 @@ bool irq_request(struct vcpu *v, u32 vector)
 		 PHV_PENDING_IRQ);
 }
 
+/* Whether the vCPU looks at its requests next time that it can take an interrupt. */
+static bool knows(const struct vcpu *v)
+{
+	return v->percpu && READ_ONCE(v->s.state) != PHV_VCPU_HALTED && FAST(v, F_PENDING);
+}
+
+void irq_send(struct vcpu *v, u32 vector)
+{
+	/*
+	 * The sender of an earlier request may have lost its processor before its kick. The owner
+	 * takes PENDING_IRQ away before it stores F_PENDING and reads irr (irq_refresh). So with
+	 * PENDING_IRQ still there, an F_PENDING that is set stays until this vector is seen.
+	 */
+	if (irq_request(v, vector) || !knows(v))
+		vcpu_kick(v);
+}
+
 void irq_serve_flush(struct vcpu *v)
 {
 	if (!(READ_ONCE(v->s.pending) & PHV_PENDING_FLUSH))
@@ -157,7 +174,7 @@ void irq_refresh(struct vcpu *v)
 	u32 pending, left;
 
 	/*
-	 * A signal meanwhile sets F_PENDING or F_FORCE, and the stores below may undo that. But the
+	 * A signal here sets F_PENDING or F_FORCE, and the stores below may undo that. But the
 	 * reason for the signal is in pending by then.
 	 */
 	do {

@@ -5,8 +5,13 @@
 
 #include "state/state.h"
 
-/* Requests a vector of any vCPU. False: an earlier sender has kicked the vCPU, or is about to. */
+/*
+ * Requests a vector of any vCPU. False: an earlier request is pending, whose sender has kicked the
+ * vCPU, or is about to.
+ */
 bool irq_request(struct vcpu *v, u32 vector);
+/* Requests a vector of another vCPU and kicks it, if it does not know of requests already. */
+void irq_send(struct vcpu *v, u32 vector);
 /* Sets pending bits of any vCPU and kicks it. */
 void irq_notify(struct vcpu *v, u32 pending);
 /* Wakes a halted vCPU, or signals its owner. */

@@ -51,7 +51,6 @@ void lines_resend(void)
 		if (!(lines >> line & 1) || route >> 8 != PHV_ROUTE_NOTIFIER || !(route & 0xff))
 			continue;
 		to = notifier(line);
-		if (irq_request(to, route & 0xff))
-			vcpu_kick(to);
+		irq_send(to, route & 0xff);
 	}
 }

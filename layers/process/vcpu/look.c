@@ -4,9 +4,9 @@
  *
  * The host does not tell which threads run. But the CPU clock of a thread that runs advances, and
  * the host reads the clock of each thread of the caller's own process up to date, in about half a
- * microsecond. So two readings a microsecond apart tell whether a thread runs, whoever has its
- * processor otherwise. (The clocks of other processes are as old as the host's last tick, and
- * /proc is older and slower.)
+ * microsecond. So two readings a microsecond apart show whether a thread runs, whatever else runs
+ * on its processor. (The clocks of other processes are as old as the host's last tick, and /proc is
+ * older and slower.)
  *
  * Each vCPU has a thread in each process. Where the other vCPU is in another process, the caller's
  * parked thread there takes the readings, while the caller sleeps: two thread switches, as for a
@@ -90,7 +90,7 @@ static enum look_answer sample(const struct vcpu *v)
 		cpu_relax();
 	if (!thread_ns((u32)owner, &second))
 		return LOOK_UNKNOWN;
-	/* A vCPU that has moved, halted or taken the time meanwhile runs. */
+	/* A vCPU that has moved, halted or taken the time between the readings runs. */
 	return first == second && READ_ONCE(v->s.owner) == owner && READ_ONCE(v->running) &&
 	       READ_ONCE(v->slice_start) == slice ? LOOK_LOST : LOOK_RUNS;
 }
@@ -124,7 +124,7 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 
 	if (index >= READ_ONCE(shared->s.proc_count) || index >= PHV_MAX_PROCS)
 		return LOOK_UNKNOWN;
-	/* It has come here meanwhile. */
+	/* It has moved to this process since. */
 	if (index == self.index)
 		return sample(v);
 	/* What may be delivered does not wait for an answer, so no thread need be woken. */

@@ -18,7 +18,7 @@
  *
  * Time between two looks means that something else wants the processor, and has had to wait for it.
  * A vCPU that waits for a device yields, since the program that answers may be on its processor. So
- * what counts there is whether an interrupt came meanwhile and had to wait, or others had the
+ * what counts there is whether an interrupt arrived then and had to wait, or others had the
  * processor for longer than any answer takes. In either case the vCPU sleeps at once for a number
  * of halts, which doubles each time: a time slice of another program costs as much as a hundred
  * looks win.
@@ -227,7 +227,7 @@ void poll_end(struct vcpu *v, bool won)
 	u64 looked;
 
 	WRITE_ONCE(v->s.polling, 0);
-	/* What came meanwhile must not hide that it had to wait. */
+	/* What arrived during the poll must not hide that it had to wait. */
 	if (won && v->poll_device && passed(v, now_ns()))
 		v->poll_lost = late(v) > POLL_GAP && !FAULT(POLL_LATE_UNSEEN);
 	looked = v->poll_last - v->poll_start - v->poll_away;

@@ -21,22 +21,36 @@ static bool is_space(u32 index, u64 cr3)
 	return p->s.state == PHV_PROC_SPACE && p->s.cr3 == cr3;
 }
 
-static u16 *guess_for(u64 cr3)
+/* Two spaces whose roots have the same low bits each have a guess. */
+static u16 *guesses_for(u64 cr3)
 {
-	return &shared->guesses[cr3 >> 12 & (ARRAY_SIZE(shared->guesses) - 1)];
+	return shared->guesses[cr3 >> 12 & (ARRAY_SIZE(shared->guesses) - 1)];
+}
+
+static void remember(u64 cr3, u32 index)
+{
+	u16 *guesses = guesses_for(cr3);
+
+	guesses[1] = guesses[0];
+	guesses[0] = (u16)(index + 1);
 }
 
 s64 pool_find(u64 cr3)
 {
-	u32 i, hint = *guess_for(cr3), count = READ_ONCE(shared->s.proc_count);
+	u32 i, count = READ_ONCE(shared->s.proc_count);
+	const u16 *guesses = guesses_for(cr3);
 
 	if (count > PHV_MAX_PROCS)
 		count = PHV_MAX_PROCS;
-	if (hint && hint <= count && is_space(hint - 1, cr3))
-		return hint - 1;
-	for (i = 0; i < count; i++)
-		if (is_space(i, cr3))
-			return i;
+	for (i = 0; i < 2; i++)
+		if (guesses[i] && guesses[i] <= count && is_space(guesses[i] - 1U, cr3))
+			return guesses[i] - 1;
+	for (i = 0; i < count; i++) {
+		if (!is_space(i, cr3))
+			continue;
+		remember(cr3, i);
+		return i;
+	}
 	return -1;
 }
 
@@ -151,7 +165,7 @@ u32 pool_get(struct vcpu *v, u64 cr3)
 			index = claim(cr3, hint_of(v, cr3));
 		if (index >= 0) {
 			assign(proc_at((u32)index), cr3, hint_of(v, cr3));
-			*guess_for(cr3) = (u16)(index + 1);
+			remember(cr3, (u32)index);
 			break;
 		}
 		/* Every process is loaded on some vCPU that is about to leave it. */

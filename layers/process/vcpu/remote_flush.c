@@ -31,9 +31,9 @@ struct request {
 
 /*
  * Requests a flush of a process that has the space loaded on other vCPUs only. Any of its threads
- * can do it: each that is an owner is asked, and the first to look does it for all. A vCPU that
- * leaves the process meanwhile need not, and one that comes in does it by itself: see
- * host/doorbell.h.
+ * can do it: each that is an owner gets the request, and the first that checks does it for all. A
+ * vCPU that leaves the process in between need not, and one that enters it does the flush by
+ * itself: see host/doorbell.h.
  */
 static struct request request_flush(u32 index)
 {
@@ -75,6 +75,7 @@ static void await_flush(struct vcpu *v, struct request *r)
 
 	while (!ask_owners(r, &done)) {
 		/* A vCPU that is asked may itself be waiting here, for this process. */
+		irq_serve_flush(v);
 		mm_serve_flushes(v);
 		if (futex_wait(&proc_at(r->index)->flush_done, done, now_ns() + wait) !=
 		    -HOST_ETIMEDOUT ||

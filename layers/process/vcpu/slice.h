@@ -7,7 +7,7 @@
 
 /*
  * Begin and end a run slice. The time between two slices is stolen if it is long. It counts from
- * the end of the last slice, or from vcpu.woken if that was changed meanwhile; 0: nothing was
+ * the end of the last slice, or from vcpu.woken if that was changed since; 0: nothing was
  * stolen. slice_begin() returns whether some was.
  */
 bool slice_begin(struct vcpu *v);

@@ -99,7 +99,7 @@ noreturn void vcpu_stop(struct vcpu *v)
 	v->alarm_vector = 0;
 	/*
 	 * Being on, a pending stop and a pending start change together under the lock (send_init,
-	 * vcpu_startup). An INIT that came meanwhile is this one, and only one thread starts the
+	 * vcpu_startup). An INIT that arrived since is this one, and only one thread starts the
 	 * vCPU.
 	 */
 	lock_take(&shared->spaces);
@@ -118,7 +118,7 @@ noreturn void vcpu_stop(struct vcpu *v)
 	step();
 	if (again)
 		start(v);
-	/* Either way this vCPU's requests are gone, and those of lines must reach one that runs. */
+	/* Either way this vCPU's requests are lost, and those of lines must reach one that runs. */
 	lines_resend();
 	/* This may be the handler of a notification, in which further ones are blocked. */
 	signals_open(thread_of(v), vcpu_park);

@@ -92,7 +92,7 @@ static void look(struct vcpu *v, struct halt *h)
 	poll_end(v, won);
 }
 
-/* Sleeps until the word changes or the deadline passes, and reads no clock meanwhile. */
+/* Sleeps until the word changes or the deadline passes. Reads no clock. */
 static s64 sleep(struct vcpu *v, u32 word, u64 deadline)
 {
 	s64 ended;

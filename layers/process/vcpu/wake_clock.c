@@ -3,7 +3,7 @@
  * Whether the machine's clock is still the host's when a vCPU wakes up.
  *
  * The monitor seldom corrects the clock while the machine is idle. If the host's clock has got
- * another rate meanwhile, the clock has gone wrong. So a vCPU that wakes up compares the two, at
+ * another rate since, the clock is wrong. So a vCPU that wakes up compares the two, at
  * most every CHECK_NS in the whole machine, which costs it a host call. Only if the clock is wrong
  * does it wake the monitor, and wait.
  *
