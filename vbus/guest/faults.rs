@@ -81,7 +81,7 @@ pub const FAULTS: &[Fault] = &[
             "__atomic_exchange_n(&side->pending, 1",
         )],
     },
-    // A side sleeps without a look for work that came meanwhile.
+    // A side sleeps without a check for work that came in between.
     Fault {
         name: "rests_without_look",
         edits: &[(

@@ -34,7 +34,7 @@ pub const CONNECTIONS: usize = limits::CONNECTIONS;
 const _: () = assert!(CONNECTIONS as u64 == layout::VBUS_BRIDGE_CONNECTIONS);
 /// Most packets of a connection in one round.
 const BUDGET: u32 = 128;
-/// The same in a round of a vCPU's thread, which has guest code to run.
+/// Most packets of a connection in a round of a vCPU's thread, which has guest code to run.
 pub(crate) const KICKED_BUDGET: u32 = 4;
 /// Most bytes of a call's argument and result.
 const DATA: usize = 1024;
@@ -158,7 +158,7 @@ impl Bridge {
         }
     }
 
-    /// Carries out a command of the guest at this address, and tells of what happened. Returns its
+    /// Carries out a command of the guest at this address, and reports what happened. Returns its
     /// status; `None`: there is no command.
     fn carry_out(&mut self, address: u64) -> Option<u32> {
         let Host {
@@ -221,7 +221,7 @@ impl Bridge {
         }
     }
 
-    /// A driver begins: what another one had is gone.
+    /// A driver begins: the queues and connections of an earlier one have ended.
     fn begin(&mut self) -> Result<(), Error> {
         if planted::is(Fault::KeepsConnections) && self.member.is_some() {
             return Ok(());
@@ -340,7 +340,7 @@ impl Bridge {
                 return;
             };
             let mine = |slot: &Option<Slot>| slot.is_some_and(|s| s.id == connection && !s.ended);
-            // The guest may have closed it itself meanwhile. Events are bounded.
+            // The guest may have closed it itself. Events are bounded.
             let Some(number) = self.slots.iter().position(mine) else {
                 continue;
             };
@@ -352,7 +352,7 @@ impl Bridge {
         }
     }
 
-    /// Tells the guest of events.
+    /// Reports events to the guest.
     fn announce(&mut self) {
         let news = self.vbus.take_news();
         let (Some(member), Some(host)) = (self.member.filter(|_| news), &self.host) else {
@@ -366,7 +366,7 @@ impl Bridge {
     }
 }
 
-/// How long cards look for work, at first so many microseconds.
+/// How long cards look for work, in microseconds, with this value at first.
 pub(crate) fn poll(at_first: u32) -> Setting {
     Setting::new(POLL, at_first)
 }

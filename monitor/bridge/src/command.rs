@@ -105,7 +105,7 @@ pub fn event(event: &Event) -> (u32, u32) {
         Event::Added { id, .. } => (word(layout::VBUS_EVENT_ADDED), *id),
         Event::Dropped { id } => (word(layout::VBUS_EVENT_DROPPED), *id),
         Event::Closed { .. } => (word(layout::VBUS_EVENT_CLOSED), 0),
-        // A guest's memory is lent to nobody.
+        // A guest's memory is never lent.
         Event::Removed | Event::Lost | Event::Lends { .. } | Event::Withdrawn { .. } => {
             (word(layout::VBUS_EVENT_LOST), 0)
         }

@@ -46,7 +46,8 @@ const MORE: u32 = 1;
 pub struct Console {
     listener: UnixListener,
     client: Option<UnixStream>,
-    /// The client takes no more bytes: it has probably left. What it has sent is still read.
+    /// The client takes no more bytes: it has probably left. The bytes that it has sent are still
+    /// read.
     deaf: bool,
     /// Why the last client could not be taken. Until one was, its call to the socket would be
     /// reported over and over.
@@ -54,7 +55,7 @@ pub struct Console {
     id: Option<ConnectionId>,
     rx: Option<Endpoint>,
     tx: Option<Endpoint>,
-    /// Bytes of the guest, of which so many were written to a client.
+    /// Bytes of the guest, of which `written` were written to a client.
     output: Vec<u8>,
     written: usize,
     /// The guest has not got the buffer of these bytes back.
@@ -91,7 +92,7 @@ impl Console {
         })
     }
 
-    /// The same with its first client.
+    /// Gives the console its first client.
     ///
     /// # Errors
     /// The client cannot be made non-blocking.

@@ -269,7 +269,7 @@ fn an_idle_console_waits() {
     look(&mut guest);
     client.write_all(b"x").unwrap();
     // `work` panics if the bridge never waits: a byte for which there is no buffer, a client that
-    // has gone meanwhile.
+    // has left.
     look(&mut guest);
     drop(client);
     look(&mut guest);

@@ -114,7 +114,8 @@ impl Far {
         Far::join_on(socket, bus, device, false)
     }
 
-    /// The same, and shares with others of the device, where it lets them.
+    /// Joins and connects as [`Far::join`], and shares memory with other clients of the device, if
+    /// the device allows it.
     ///
     /// # Errors
     /// As [`Far::join`].
@@ -275,7 +276,7 @@ fn receive(
                 break;
             }
             waiting.parts.clone_from(client.parts());
-            // What the device says of a frame is checked, as what a client says is.
+            // A device's words about a frame are checked, as those of a client are.
             waiting.read(client.memory(), Unfinished::received(client.capabilities()))?;
         }
         let passed = waiting.pass(client.memory(), takes, |frame, flags| {
@@ -359,9 +360,13 @@ impl Device for Far {
             // Nothing to do before it has joined again. The guest's frames wait.
             return false;
         };
-        // Frames of the bus wait for buffers of the guest, which notifies when it has some.
-        let more = self.waiting.form().is_none() && !client.rest(self.full);
-        if more | self.port.rest(self.full) {
+        let rests = if self.waiting.form().is_some() {
+            // Frames of the bus wait until the guest posts buffers. Its own frames do not.
+            client.rest_without_packets(self.full)
+        } else {
+            client.rest(self.full)
+        };
+        if !rests | self.port.rest(self.full) {
             return true;
         }
         self.place.arm();

@@ -20,7 +20,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 pub const BYTES: u64 = 1 << 16;
 pub const LENDER: u32 = 77;
 
-/// Such memory, in which each byte tells where it is.
+/// Such memory, in which each byte shows where it is.
 pub fn memory(len: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(c"lent", flags).unwrap();
@@ -109,7 +109,7 @@ fn a_frame_in_another_s_memory_is_the_guest_s() {
         .collect();
     assert_eq!(guest.received(), [(expected, 0)]);
     assert!(lives(&mut guest, &mut theirs));
-    // Another lender at the place, and then nobody.
+    // Another lender at the place, and then none.
     theirs.lends(0, u64::from(LENDER) + 1, Some(&file));
     passes(&mut guest);
     fill(&mut theirs, &record(0, LENDER + 1, &[(0, 10)]));
@@ -180,7 +180,7 @@ fn only_sealed_memory_of_others_is_mapped() {
         fill(&mut theirs, &record(0, LENDER, &[(0, 10)]));
         assert!(!lives(&mut guest, &mut theirs), "{file:?}");
     }
-    // There are so many places.
+    // The number of places is bounded.
     let (mut guest, mut theirs) = card(&vbusd);
     theirs.lends(8, LENDER.into(), Some(&memory(BYTES, fixed())));
     assert!(!lives(&mut guest, &mut theirs));

@@ -13,6 +13,7 @@ use paravane_vbus_client::{Client, Error, Options};
 use paravane_vbus_shm::layout::{self, BlockGeometry, BlockRequest};
 use paravane_vbus_shm::north::Buffer;
 use std::mem::offset_of;
+use std::time::Duration;
 use vm_memory::{Bytes, GuestAddress};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -105,6 +106,91 @@ fn a_breach_of_vbusd_s_ends_its_connection_and_touches_no_guest() {
     }
 }
 
+/// While a frame of the bus waits for a buffer of the guest, the guest's own frames pass: the card
+/// asks vbusd for a notification when there is room for them.
+#[test]
+fn frames_are_sent_while_a_received_one_waits_for_a_buffer() {
+    // The first side is the north.
+    const _: () = assert!(layout::VBUS_NORTH == 0);
+    const ASKS: usize = offset_of!(layout::Ioq, signal)
+        + offset_of!(layout::Signal, sides)
+        + offset_of!(layout::Side, enabled);
+    let vbusd = HostileVbusd::start();
+    let (mut guest, mut theirs) = card(&vbusd);
+    for _ in 0..5 {
+        theirs.fill(&[0x33; 60], 60, 0);
+    }
+    guest.work(1);
+    assert_eq!(guest.received().len(), 4);
+    // A frame waits. The guest's frames fill the queue to vbusd.
+    let delivered = |guest: &mut Guest| {
+        let tx = &mut guest.tx.as_mut().unwrap().north;
+        std::iter::from_fn(|| tx.take().unwrap()).count()
+    };
+    let mut sent = 0;
+    loop {
+        guest.send(&[(&[0x55; 60], 0)]);
+        guest.work(1);
+        if delivered(&mut guest) == 0 {
+            break;
+        }
+        sent += 1;
+        assert!(sent < 10_000, "the queue is never full");
+    }
+    let (at, _) = theirs.ring(1);
+    assert_eq!(
+        theirs.word(at + ASKS as u64),
+        1,
+        "it asks for no notification"
+    );
+    assert!(theirs.take(|_| Vec::new()), "there is no frame");
+    guest.bridge.serve(true, 0);
+    guest.work(1);
+    assert_eq!(delivered(&mut guest), 1, "the next frame is not sent");
+    // The frame that waits comes when there is a buffer.
+    guest.post(1, 64);
+    guest.work(1);
+    assert_eq!(guest.received().len(), 1);
+}
+
+/// A client whose device broke the protocol works with the next one.
+#[test]
+fn a_client_reconnects_after_a_breach() {
+    let vbusd = HostileVbusd::start();
+    let script = Script {
+        interface: "virtual-ethernet".to_string(),
+        result: MAC.to_vec(),
+        caps: 0,
+        odd: None,
+    };
+    let options = Options {
+        socket: vbusd.socket.clone(),
+        bus: "lan".to_string(),
+        device: "dev".to_string(),
+        count: 8,
+        buffer: 2048,
+    };
+    let (client, theirs) = vbusd.join(script.clone(), || Client::connect(options));
+    let (mut client, mut theirs) = (client.unwrap(), theirs.unwrap());
+    assert!(client.send(&[1; 60]).unwrap());
+    let mut packet = [0; 64];
+    for used in [2049, u32::MAX] {
+        theirs.fill(&[0x33; 60], used, 0);
+        for _ in 0..2 {
+            let broken = client.receive(&mut packet);
+            assert!(matches!(broken, Err(Error::Breach(_))), "{broken:?}");
+        }
+        let again = vbusd.join(script.clone(), || client.reconnect(Duration::ZERO));
+        assert_eq!(again.0, Ok(()));
+        theirs = again.1.unwrap();
+        theirs.fill(&[0x44; 60], 60, 0);
+        assert_eq!(client.receive(&mut packet), Ok(Some(60)));
+        assert_eq!(packet[..60], [0x44; 60]);
+        assert!(client.send(&[2; 60]).unwrap());
+        assert!(theirs.take(|_| Vec::new()), "no packet is sent");
+    }
+}
+
 /// A card whose frames get no answer polls rarely, and one whose frames do polls each time.
 #[test]
 fn a_card_on_a_bus_polls_where_answers_come() {
@@ -185,8 +271,8 @@ fn the_device_says_which_notifications_are_rare() {
     }
 }
 
-/// Whether frames reach the device's network is what the guest's driver is told, and what makes no
-/// sense is not.
+/// The guest's driver learns whether frames reach the device's network, and gets no event that
+/// makes no sense.
 #[test]
 fn the_state_of_the_device_s_link_is_the_guest_s() {
     let vbusd = HostileVbusd::start();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: a driver of a card or console that gives any commands, and writes anything to its
 //! rings at any time. vCPUs do a little of the work, in turns with the bridge's thread. The bridge
-//! must not panic, hang, or write where no buffer lies. What drivers of disks do, too, is in
-//! `fuzz_disk`.
+//! must not panic, hang, or write where no buffer lies. `fuzz_disk` does the same with drivers of
+//! disks.
 
 use crate::bridge::KICKED_BUDGET;
 use crate::card::{cap, word};
@@ -93,7 +93,7 @@ fn console_step(address: &SocketAddr, client: &mut Option<UnixStream>, input: &m
 }
 
 /// The host's kernel is trusted, but not what it passes on: a frame of any length, which is said to
-/// be unfinished in any way. What it gets of the guest is unfinished only as was agreed on.
+/// be unfinished in any way. A frame that it gets of the guest is unfinished only as was agreed on.
 fn tap_step(end: &OwnedFd, caps: u32, guest: &mut Guest, input: &mut Input<'_>) {
     match input.u8() % 4 {
         0 => {
@@ -164,8 +164,8 @@ fn post(guest: &mut Guest, count: usize) {
     }
 }
 
-/// A vCPU notifies the bridge and does a little of the work. What it leaves is the thread's, which
-/// does it at once, later, or in turns with further vCPUs.
+/// A vCPU notifies the bridge and does a little of the work. The thread does the rest, at once,
+/// later, or in turns with further vCPUs.
 pub fn kick(guest: &mut Guest, input: &mut Input<'_>) {
     let how = input.u8();
     post(guest, usize::from(how % 8));
@@ -325,7 +325,7 @@ fn play(bytes: &[u8]) {
     canary.check(&guest.memory);
 }
 
-/// Bytes that nobody writes.
+/// Bytes that no driver or device writes.
 pub struct Canary([u8; CANARY_SIZE]);
 
 impl Canary {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: as `fuzz`, of a disk. Requests of any content are under way while the driver
-//! changes its rings, closes the connection and begins anew. A disk that may not be written keeps
+//! changes its rings, closes the connection and begins again. A disk that may not be written keeps
 //! its content, and none changes its size.
 
 use crate::fuzz::{Canary, STEPS, address, step};
@@ -51,7 +51,7 @@ fn play(bytes: &[u8]) {
             kind @ 0..10 => step(&mut guest, &mut input, kind),
             // Another driver, while requests are under way.
             10 => guest.up_disk(),
-            // What has been done meanwhile.
+            // What has been done since.
             11 => drop(guest.bridge.serve(true, 1)),
             _ => request(&mut guest, &mut input),
         }

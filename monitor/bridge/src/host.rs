@@ -37,7 +37,7 @@ pub fn waker(waker: &Waker) -> CardWaker {
     })
 }
 
-/// The same for a card on an interface of the host, which it tells of changes.
+/// The way by which files, and changes of the host's interfaces, wake a card on an interface.
 pub fn waker_on_interface(waker: &Waker) -> CardWaker {
     Arc::new(Files {
         waker: waker.clone(),

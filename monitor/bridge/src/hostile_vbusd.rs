@@ -214,12 +214,12 @@ impl Theirs {
         self.ring_bell();
     }
 
-    /// Fills the client's next buffer, as a device does, and says that it has so many bytes.
+    /// Fills the client's next buffer, as a device does, and says that it has `used` bytes.
     pub fn fill(&mut self, bytes: &[u8], used: u32, flags: u32) {
         self.fill_of(0, bytes, used, flags);
     }
 
-    /// The same with the client's next buffer for an event.
+    /// Fills the client's next buffer for an event.
     pub fn send_event(&mut self, bytes: &[u8], used: u32) {
         self.fill_of(2, bytes, used, 0);
     }

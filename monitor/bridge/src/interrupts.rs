@@ -10,7 +10,7 @@ use paravane_devices::{Line, Message, NoMessage};
 use paravane_vbus::{Error, Kind, Notify};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How the guest is told of a queue.
+/// How the guest gets the interrupts of a queue.
 pub struct Interrupt {
     line: Arc<dyn Line>,
     /// In place of the line.

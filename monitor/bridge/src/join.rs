@@ -13,15 +13,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// The thread, and its policy.
 const NAME: &str = "vbus-join";
 
+/// A connection that has ended sooner was of no use.
+const SHORT: Duration = Duration::from_secs(1);
+/// Longest pause before an attempt to join.
+const LONGEST: Duration = Duration::from_millis(1600);
+
 /// A client whose connection has ended.
 pub trait Rejoin: Sized + Send + 'static {
-    /// Makes the connection anew. Does not wait for vbusd.
+    /// Connects again. Does not wait for vbusd.
     ///
     /// # Errors
     /// Why not, with the client for another attempt.
@@ -64,6 +69,9 @@ pub struct Join<T> {
     news: Receiver<News<T>>,
     /// The device is there.
     alive: Arc<()>,
+    /// Since when it has its client, and how long the thread waited before it joined.
+    joined: Instant,
+    pause: Duration,
 }
 
 /// What the thread has found out.
@@ -79,12 +87,17 @@ struct Lost<T> {
     client: Option<T>,
     sender: Sender<News<T>>,
     device: Weak<()>,
+    /// No attempt before.
+    due: Instant,
     told: bool,
     gone: bool,
 }
 
 impl<T: Rejoin> Attempt for Lost<T> {
     fn attempt(&mut self, waker: &Waker) -> bool {
+        if Instant::now() < self.due && self.device.strong_count() > 0 {
+            return false;
+        }
         let Some(client) = self
             .client
             .take()
@@ -95,7 +108,7 @@ impl<T: Rejoin> Attempt for Lost<T> {
         let (client, error) = match client.rejoin() {
             Ok(client) => {
                 info!("virtual bus: joined again");
-                // The device may have gone meanwhile.
+                // The device may have ended.
                 let _ = self.sender.send(News::Joined(Box::new(client)));
                 waker.wake();
                 return true;
@@ -152,17 +165,29 @@ impl Joiner {
             sender,
             news,
             alive: Arc::default(),
+            joined: Instant::now(),
+            pause: Duration::ZERO,
         }
     }
 }
 
 impl<T: Rejoin> Join<T> {
-    /// Gives a client away whose connection has ended.
-    pub fn lose(&self, client: T) {
+    /// Gives a client away whose connection has ended: the thread joins again, at once if the
+    /// connection was of use. Otherwise it waits, and the longer the more often that happens in a
+    /// row if vbusd breaks the protocol.
+    pub fn lose(&mut self, client: T, why: &Error) {
+        self.pause = if self.joined.elapsed() >= SHORT {
+            Duration::ZERO
+        } else if matches!(why, Error::Lost(_)) {
+            PAUSE
+        } else {
+            (2 * self.pause).clamp(PAUSE, LONGEST)
+        };
         let lost = Lost {
             client: Some(client),
             sender: self.sender.clone(),
             device: Arc::downgrade(&self.alive),
+            due: Instant::now() + self.pause,
             told: false,
             gone: false,
         };
@@ -173,8 +198,12 @@ impl<T: Rejoin> Join<T> {
     }
 
     /// What there is to know since the last call.
-    pub fn news(&self) -> Option<News<T>> {
-        self.news.try_recv().ok()
+    pub fn news(&mut self) -> Option<News<T>> {
+        let news = self.news.try_recv().ok();
+        if matches!(news, Some(News::Joined(_))) {
+            self.joined = Instant::now();
+        }
+        news
     }
 }
 
@@ -203,5 +232,38 @@ fn run(
             .collect();
         // A signal only makes it look once more.
         let _ = poll(&mut files, patience.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Client;
+
+    impl Rejoin for Client {
+        fn rejoin(self) -> Result<Self, (Self, Error)> {
+            Ok(self)
+        }
+    }
+
+    /// A vbusd that breaks the protocol of each connection keeps no thread busy.
+    #[test]
+    fn connections_of_no_use_are_made_rarely() {
+        let (jobs, _attempts) = channel();
+        let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let mut join: Join<Client> = Joiner { jobs, bell }.device();
+        let mut pause = |age: Duration, why: &Error| {
+            join.joined = Instant::now().checked_sub(age).unwrap();
+            join.lose(Client, why);
+            join.pause.as_millis()
+        };
+        let broken = Error::Protocol("nonsense".to_string());
+        let lost = Error::Lost("vbusd has ended".to_string());
+        let pauses = [0; 5].map(|_| pause(Duration::ZERO, &broken));
+        assert_eq!(pauses, [200, 400, 800, 1600, 1600]);
+        assert_eq!(pause(Duration::ZERO, &lost), 200);
+        assert_eq!(pause(SHORT, &broken), 0);
+        assert_eq!(pause(SHORT, &lost), 0);
     }
 }

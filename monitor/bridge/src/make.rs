@@ -78,7 +78,7 @@ impl Bridge {
         Ok(bridge)
     }
 
-    /// The same, but its thread does all its work, and no vCPU.
+    /// Lets the bridge's thread do all its work, and no vCPU.
     #[must_use]
     pub fn without_kicker_work(mut self) -> Self {
         self.rare = None;

@@ -46,7 +46,7 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// Whether the device is to be seen; `None`: always.
+    /// Whether the guest sees the device; `None`: always.
     pub fn presence(&self) -> Option<Arc<Presence>> {
         match self {
             Model::Stack(_) | Model::Console(_) | Model::Plain(..) => None,
@@ -62,7 +62,7 @@ impl Model {
         matches!(self, Model::Far(_) | Model::FarDisk(_))
     }
 
-    /// How long it looks for work by itself, in microseconds, unless it is told otherwise; `None`:
+    /// How long it looks for work by itself, in microseconds, unless it is set otherwise; `None`:
     /// it is no card, and does not look.
     pub fn poll(&self) -> Option<u32> {
         match self {

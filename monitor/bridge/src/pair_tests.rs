@@ -68,7 +68,7 @@ fn a_pair_that_stands_still_stops_no_other() {
     assert!(answered(&mut guest, 1));
 }
 
-/// The bridge wakes by itself for the frames of a pair that stands still.
+/// The bridge wakes by itself for the frames of a pair that is stalled.
 #[test]
 fn a_pair_that_stands_still_is_looked_at_in_time() {
     let mut guest = guest();
@@ -127,7 +127,7 @@ fn each_pair_has_the_interrupt_that_the_guest_chose() {
         assert_eq!(guest.interrupts(), expected, "{pair}");
         wait(&mut guest, pair);
     }
-    // All pairs in one round: each is told once.
+    // All pairs in one round: each is notified once.
     for pair in 0..3 {
         guest.switch_to(pair);
         guest.send(&[(&query(), 0)]);

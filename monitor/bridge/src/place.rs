@@ -130,7 +130,7 @@ impl<C: Remote> Place<C> {
     /// Takes what the thread that joins has found out. `differs` says of a client that has joined
     /// whether it is of another device for the guest.
     pub fn look(&mut self, mut differs: impl FnMut(&C) -> bool) {
-        while let Some(news) = self.join.as_ref().and_then(Join::news) {
+        while let Some(news) = self.join.as_mut().and_then(Join::news) {
             match news {
                 News::Gone => {
                     self.dropped = true;
@@ -154,8 +154,8 @@ impl<C: Remote> Place<C> {
         warn!("virtual bus: {why}");
         self.armed = false;
         self.lost += 1;
-        if let (Some(join), Some(client)) = (&self.join, self.client.take()) {
-            join.lose(client);
+        if let (Some(join), Some(client)) = (&mut self.join, self.client.take()) {
+            join.lose(client, why);
         }
     }
 

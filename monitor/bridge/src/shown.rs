@@ -19,7 +19,7 @@ struct Shown {
     /// Its number on the bus of vbusd that the machine takes whole, else 0.
     number: u32,
     name: Name,
-    /// Whether it is to be seen, and the one that is.
+    /// The number of the device to show (without: always 1), and the one that is shown; 0: none.
     presence: Option<Arc<Presence>>,
     present: u32,
     /// It is a card.
@@ -73,7 +73,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Cards look for work for so many microseconds from now on.
+    /// Cards look for work for `poll` microseconds from now on.
     pub fn set_poll(&mut self, vbus: &mut Vbus, poll: u32) {
         if std::mem::replace(&mut self.poll, poll) == poll {
             return;
@@ -109,7 +109,7 @@ impl Devices {
         vbus.remove_device(&gone.name)
     }
 
-    /// Something happened on the host that the devices had asked to be told of.
+    /// Something happened on the host of which the devices had requested a notification.
     pub fn woken(&self, vbus: &mut Vbus) {
         for one in &self.all {
             vbus.woken(&one.name);

@@ -62,7 +62,7 @@ impl Line for Count {
     }
 }
 
-/// Is woken by nobody.
+/// Is never woken.
 pub struct Nobody;
 
 impl Wake for Nobody {
@@ -307,7 +307,7 @@ impl Guest {
         self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
     }
 
-    /// The same with several pairs of queues, and with events. The first pair is used.
+    /// Brings the card up with several pairs of queues, and with events. The first pair is used.
     pub fn up_pairs(&mut self, caps: u64, pairs: u32) {
         self.begin();
         self.open();

@@ -316,7 +316,7 @@ fn another_driver_finds_nothing_of_the_first() {
     guest.up(0);
     guest.post(1, 2048);
     guest.send(&[(&query(), 0)]);
-    // The first one's queues are gone with it.
+    // The first one's queues have ended with it.
     guest.up(u64::from(cap::CHAIN));
     guest.work(1);
     assert_eq!(guest.received(), []);

@@ -28,7 +28,7 @@ pub const PAUSE: Duration = Duration::from_millis(200);
 pub enum Change {
     /// There is another device, of this number on its bus.
     Added(u32, Name, Model),
-    /// The device of this number is gone.
+    /// The device of this number has ended.
     Gone(u32),
 }
 
@@ -92,7 +92,7 @@ impl Watch {
         self.control.as_ref().map(Control::socket)
     }
 
-    /// Looks at the bus, and tells the bridge of changes. Returns whether nothing is left to try.
+    /// Checks the bus, and reports changes to the bridge. Returns whether nothing is left to try.
     pub fn look(&mut self, waker: &Waker) -> bool {
         match self.follow() {
             Ok(changed) => {
@@ -112,7 +112,7 @@ impl Watch {
         }
     }
 
-    /// Returns whether the bridge was told something.
+    /// Returns whether the bridge was notified.
     fn follow(&mut self) -> Result<bool, Error> {
         let mut control = match self.control.take() {
             Some(control) => control,
@@ -120,6 +120,8 @@ impl Watch {
                 let mut control = Control::connect(&self.socket)?;
                 let bus = self.bus.clone();
                 control.ask(&Request::Join { bus })?;
+                // Another vbusd may make them work.
+                self.left.clear();
                 self.stale = true;
                 control
             }
@@ -149,7 +151,7 @@ impl Watch {
     }
 
     /// Forgets the devices that are no longer in the list, and waits for those that are new.
-    /// Returns whether the bridge was told something.
+    /// Returns whether the bridge was notified.
     fn compare(&mut self, all: Vec<Interface>) -> bool {
         let there = |interface: &Interface| all.contains(interface);
         let gone = self.known.extract_if(.., |_, known| !there(known));
@@ -172,7 +174,7 @@ impl Watch {
     }
 
     /// Connects to the devices that wait, as far as there is room and vbusd can make them work.
-    /// Returns whether the bridge was told something.
+    /// Returns whether the bridge was notified.
     fn take(&mut self) -> bool {
         let again = self.tried.elapsed() >= PAUSE;
         if again {
@@ -203,7 +205,7 @@ impl Watch {
         changed
     }
 
-    /// Connects to a device. Returns whether the bridge was told of it.
+    /// Connects to a device. Returns whether it reported that to the bridge.
     fn connect_to(&mut self, id: u32, mut one: Waiting) -> bool {
         let (bus, name) = (&self.bus, &one.interface.name);
         match self.connect(&one.interface) {
@@ -222,7 +224,7 @@ impl Watch {
                 );
                 self.left.insert(id, one.interface);
             }
-            // Until it is linked again.
+            // Until it is linked again, or vbusd is started again.
             Err(error @ (Error::Invalid(_) | Error::Protocol(_) | Error::Breach(_))) => {
                 warn!("virtual bus {bus}: {name}: {error}");
                 self.left.insert(id, one.interface);

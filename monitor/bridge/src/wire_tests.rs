@@ -137,7 +137,7 @@ fn a_stream_has_whole_frames_and_loses_none() {
         guest.work(left);
     }
     assert!(waited > 0, "the link was never full, so nothing is shown");
-    // Nobody can have damaged what comes.
+    // Nothing can have damaged what comes.
     guest.post(4, 4096);
     other.send(&frame(7)).unwrap();
     other.flush().unwrap();
@@ -148,7 +148,7 @@ fn a_stream_has_whole_frames_and_loses_none() {
 }
 
 /// A guest that looks by itself is not interrupted, and one that was interrupted and is not done is
-/// not told again: it knows that there is something.
+/// not interrupted again: it knows that there is something.
 #[test]
 fn a_stream_to_a_guest_that_is_never_done_interrupts_it_once() {
     const FRAMES: u32 = 2000;
@@ -219,7 +219,8 @@ fn its_thread_does_all_the_work_if_no_vcpu_may() {
     assert!(bridge.rare().is_none() && bridge.attributes().len() == 1);
 }
 
-/// A card that is to look for no time is done at once; one that is not told looks for an answer.
+/// A card that is to look for no time is done at once; one without such a setting looks for an
+/// answer.
 #[test]
 fn a_card_looks_as_long_as_it_is_told() {
     for (poll, looks) in [(None, true), (Some(0), false), (Some(10_000), true)] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * echo SOCKET BUS DEVICE COUNT: sends so many packets to a device of class
- * echo and checks that they come back in order. It continues if vbusd is
- * killed and started again meanwhile; packets may come twice then.
+ * echo SOCKET BUS DEVICE COUNT: sends COUNT packets to a device of class echo and checks that they
+ * come back in order. It continues if vbusd is killed and started again; packets may come twice
+ * then.
  */
 #include <paravane/vbus.h>
 

@@ -86,10 +86,10 @@ pub unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
     }
 }
 
-/// The same for writing.
+/// The bytes of a caller, for writing; `None` for bytes at null.
 ///
 /// # Safety
-/// `to` has `len` writable bytes that nobody else uses during `'a`, or is null.
+/// `to` has `len` writable bytes to which there is no other reference during `'a`, or is null.
 pub unsafe fn room<'a>(to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
     match (to.is_null(), len) {
         (_, 0) => Some(&mut []),

@@ -34,7 +34,7 @@ impl Alarm {
         })
     }
 
-    /// Wakes the card after this time, unless it is to be woken anyway.
+    /// Wakes the card after this time, unless it will be woken anyway.
     pub fn after(&mut self, time: Duration) {
         let now = Instant::now();
         if self.at.is_some_and(|at| now < at) {

@@ -69,7 +69,7 @@ pub struct Port {
     /// The pair of the frame that was taken last.
     taken: usize,
     flows: Flows,
-    /// Whether frames reach the host's network, and what the guest was told of that.
+    /// Whether frames reach the host's network, and what was last reported of that to the guest.
     link: bool,
     told: Option<bool>,
     /// For frames that wait for a pair.
@@ -290,8 +290,9 @@ impl Port {
         self.turn(Pair::take, |frame| frame)
     }
 
-    /// The same, and leaves it in the guest's memory, until it is [passed](Port::passed_lying) on
-    /// or [kept](Port::keep_lying). A card takes all frames in one of the two ways.
+    /// Takes the next frame, and leaves it in the guest's memory, until it is
+    /// [passed](Port::passed_lying) on or [kept](Port::keep_lying). A card takes all frames in one
+    /// of the two ways.
     ///
     /// # Errors
     /// The guest broke a rule of its queues.
@@ -366,7 +367,7 @@ impl Port {
     }
 
     /// Gives the guest a frame. False: it has no buffers now. A frame whose pair has had none for a
-    /// while goes to another: a queue that stands still stops no other.
+    /// while goes to another: a queue that is stalled stops no other.
     ///
     /// # Errors
     /// The guest broke a rule of its queues.
@@ -411,7 +412,7 @@ impl Port {
         Ok(false)
     }
 
-    /// Tells the guest of what it does not know: the state of the link.
+    /// Reports the state of the link to the guest, if the guest does not know it.
     ///
     /// # Errors
     /// The guest broke a rule of its queues.
@@ -431,7 +432,8 @@ impl Port {
         Ok(())
     }
 
-    /// Tells the guest of what was passed on: one interrupt for all queues that have the same one.
+    /// Notifies the guest of what was passed on: one interrupt for all queues that have the same
+    /// one.
     pub fn signal(&mut self) {
         let mut due = 0u32;
         for (number, queue) in self.all().enumerate() {

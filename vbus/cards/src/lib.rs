@@ -4,7 +4,7 @@
 //!
 //! A card has at most one client, with up to eight pairs of queues, and knows neither that client
 //! nor what runs the card. The monitor has such cards on the buses of its machines, vbusd on those
-//! of its user. Both give a card a [`Waker`] for the files of the host. What a client writes is
+//! of its user. Both give a card a [`Waker`] for the files of the host. A client's writes are
 //! hostile input: frames are copied once, and the network checks them.
 
 #![forbid(unsafe_code)]

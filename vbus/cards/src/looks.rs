@@ -3,8 +3,8 @@
 //!
 //! Two things can come. The host may answer what the guest has sent, often within microseconds if
 //! the program that answers is on this host. And a guest that sends much sends more. What the card
-//! sees by itself costs nobody a notification. Both are guesses, and each that fails in a row makes
-//! the next ones rarer.
+//! sees by itself costs no notification. Both are guesses, and each that fails in a row makes the
+//! next ones rarer.
 
 use crate::counts::Counts;
 use crate::host::Way;
@@ -159,7 +159,7 @@ impl Looker {
         }
     }
 
-    /// Tells the way to the guest whether it is worth while to wait for this card without a sleep.
+    /// Reports to the guest's side whether a wait for this card without a sleep pays off.
     fn tell(&self, pays_off: bool) {
         if let Some(peer) = self.way.get() {
             peer.looks(pays_off);
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use paravane_vbus::polls::PAUSE;
 
-    /// The card sleeps and is notified after so many microseconds. Returns whether it looks.
+    /// The card sleeps and is notified after `after` microseconds. Returns whether it looks.
     fn notified(looks: &mut Looks, after: u64) -> bool {
         let now = Instant::now();
         looks.rested(now);

@@ -25,7 +25,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 
-/// The header of a frame that nobody can have damaged: its checksum need not be looked at.
+/// The header of a frame that cannot have been damaged: its checksum need not be verified.
 pub const VERIFIED: [u8; HEADER] = {
     let mut bytes = [0; HEADER];
     bytes[0] = DATA_VALID;
@@ -126,8 +126,9 @@ pub fn flags(header: &[u8; HEADER]) -> u32 {
 }
 
 /// A frame of the host's kernel and its flags for a guest with these capabilities. A checksum whose
-/// place flags cannot say is made here, in `space`, and so is one for a guest that completes none:
-/// the kernel may have queued the frame before it was told. `None`: it is no frame for the guest.
+/// place flags cannot express is computed here, in `space`, and so is one for a guest that
+/// completes none: the kernel may have queued the frame before it got the flags. `None`: it is no
+/// frame for the guest.
 #[must_use]
 pub fn to_guest<'a>(
     header: &[u8; HEADER],

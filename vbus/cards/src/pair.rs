@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A pair that has had no buffers for so long is stalled. A guest whose vCPU waits for a processor
-/// is not that slow, as a rule.
+/// A pair that has had no buffers for this time is stalled. A guest whose vCPU waits for a
+/// processor is not that slow, as a rule.
 pub const STALL: Duration = Duration::from_millis(10);
 
 /// A frame that was taken and lies in the guest's memory.
@@ -33,7 +33,7 @@ pub struct Pair {
     /// A frame was taken and not passed on: its flags.
     held: Option<u32>,
     frame: Vec<u8>,
-    /// The same, where it lies, for cards that take it so.
+    /// The frame in the guest's memory, for cards that take it there.
     lying: Frame,
     /// The guest had no buffer for a frame in this round.
     starved: bool,
@@ -82,7 +82,7 @@ impl Pair {
         Ok(self.held.map(|_| std::mem::take(&mut self.frame)))
     }
 
-    /// The same, and leaves it where it lies.
+    /// Takes the next frame, or the one that it holds, and leaves it in the guest's memory.
     pub fn take_lying(&mut self, caps: u32) -> Result<Option<Lying>, Broken> {
         let Some(tx) = &mut self.tx else {
             return Ok(None);

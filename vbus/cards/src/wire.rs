@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A card on a link: a tap of the host, the seed's venet-tap, or passt.
+//! A card on a link: a tap of the host, which is venet-tap of "virtual-bus" (Haskins, 2009), or
+//! passt.
 //!
-//! On a tap the host's kernel gets each frame of the guest after a header that says what is to be
+//! On a tap the host's kernel gets each frame of the guest after a header that says what must be
 //! completed in it, and gives frames with such headers. It checks them as those of every user of a
 //! tap. passt is memory of this host: checksums are omitted in both directions. It takes no
 //! segments longer than the MTU.
@@ -42,7 +43,7 @@ pub struct Wire {
     /// A frame for which the guest has no buffer, and its flags.
     waiting: Option<(Vec<u8>, u32)>,
     presence: Arc<Presence>,
-    /// The card's thread tells whether the tap's interface is up. Otherwise, frames do.
+    /// The card's thread reports whether the tap's interface is up. Otherwise, frames show it.
     told: bool,
     /// Sets the link's offloads in place of the card.
     offloads: Option<Box<dyn Offloads>>,
@@ -143,7 +144,7 @@ impl Wire {
         self.offloads = Some(offloads);
     }
 
-    /// Tells the host which unfinished frames a guest with these capabilities takes.
+    /// Informs the host which unfinished frames a guest with these capabilities takes.
     fn offload(&self, caps: u32) {
         let Some(link) = self.link.as_ref().filter(|link| link.headers) else {
             return;

@@ -87,7 +87,7 @@ impl Client {
         Client::connect_with(options, 0)
     }
 
-    /// The same, and agrees with an Ethernet device on some of these capabilities: then packets are
+    /// Connects, and agrees with an Ethernet device on some of these capabilities: then packets are
     /// exchanged by [`Client::put`] and [`Client::collect`].
     ///
     /// # Errors
@@ -96,9 +96,9 @@ impl Client {
         Client::connect_pairs(options, capabilities, 1)
     }
 
-    /// The same, and asks an Ethernet device for so many pairs of queues, at most 8. It may have
+    /// Connects, and asks an Ethernet device for `pairs` pairs of queues, at most 8. It may have
     /// fewer ([`Client::pairs`]). A frame is sent by the pair of its flow, so the frames of a flow
-    /// keep their order. What comes is received from the pairs in turns.
+    /// keep their order. Packets are received from the pairs in turns.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -113,8 +113,8 @@ impl Client {
         )
     }
 
-    /// As [`Client::connect_with`], and hears of the state of an Ethernet device's link, which
-    /// [`Client::link`] tells. A change ends a wait: then it must be called.
+    /// As [`Client::connect_with`], and receives the state of an Ethernet device's link, which
+    /// [`Client::link`] returns. A change ends a wait: then it must be called.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -129,7 +129,7 @@ impl Client {
         )
     }
 
-    /// The same on any terms.
+    /// Connects on any terms.
     ///
     /// # Errors
     /// As [`Client::connect`]. A device whose clients do not share is no error
@@ -201,9 +201,8 @@ impl Client {
         self.pairs.current()
     }
 
-    /// Whether frames reach the network of the device, as it has said last. A client that has not
-    /// connected by [`Client::connect_hearing`], or whose device says nothing of it, is told that
-    /// they do.
+    /// Whether frames reach the network of the device, as it has said last. True for a client that
+    /// has not connected by [`Client::connect_hearing`], or whose device does not report it.
     ///
     /// # Errors
     /// The device broke the protocol.
@@ -361,6 +360,13 @@ impl Client {
         self.pairs.rest(room)
     }
 
+    /// As [`Client::rest`], for a caller that takes no packets now: it waits for events, and with
+    /// `room` for a packet that was delivered.
+    #[must_use]
+    pub fn rest_without_packets(&mut self, room: bool) -> bool {
+        !self.link.control.has_event() && self.pairs.rest_without_packets(room)
+    }
+
     /// Works again after [`Client::rest`]: there is no need to be notified.
     pub fn watch(&mut self) {
         self.pairs.watch(true);
@@ -424,7 +430,7 @@ impl Client {
     /// Keeps the queues and buffers in memory, so that sending and receiving cause no page fault.
     ///
     /// # Errors
-    /// [`Error::Host`]: the process may not lock so much memory (`ulimit -l`).
+    /// [`Error::Host`]: the process may not lock that much memory (`ulimit -l`).
     pub fn lock_memory(&self) -> Result<(), Error> {
         self.pairs.lock()
     }
@@ -437,9 +443,10 @@ impl Client {
         self.link.call(call, argument)
     }
 
-    /// Makes the connection anew after [`Error::Lost`], and continues where the device was: packets
-    /// that were posted and not delivered are delivered, some perhaps twice. Tries until the time
-    /// is over, since another vbusd may have to start first.
+    /// Connects again after [`Error::Lost`], and continues where the device was: packets
+    /// that were posted and not delivered are delivered, some perhaps twice. They are lost if the
+    /// device has broken the protocol. Tries until the time is over, since another vbusd may have
+    /// to start first.
     ///
     /// # Errors
     /// The last attempt's. A vbusd that refuses for good ends the attempts.
@@ -449,6 +456,7 @@ impl Client {
             if self.reclaim().is_ok() {
                 self.pairs.mend();
             }
+            self.pairs.repair()?;
             let Client {
                 options,
                 pairs,

@@ -94,7 +94,7 @@ impl Control {
         self.ask_with(request, &[]).map(|(reply, _)| reply)
     }
 
-    /// The same with files in both directions.
+    /// Sends a request with files, and returns the reply with its files.
     ///
     /// # Errors
     /// Any.
@@ -114,7 +114,7 @@ impl Control {
             }
             match self.next()? {
                 Some((Reply::Event(_), _)) if left.is_zero() => return Err(no_answer()),
-                Some((Reply::Event(event), files)) => self.keep(event, files),
+                Some((Reply::Event(event), files)) => self.keep(event, files)?,
                 Some((Reply::Error(error), _)) => return Err(error.into()),
                 Some(answer) => return Ok(answer),
                 None => {}
@@ -130,12 +130,25 @@ impl Control {
         }
     }
 
-    fn keep(&mut self, event: Event, files: Vec<OwnedFd>) {
+    /// Keeps an event for later. Of too many, those are lost that the client can ask for: not the
+    /// ends of connections, and not announcements, of which vbusd has one for each connection.
+    fn keep(&mut self, event: Event, files: Vec<OwnedFd>) -> Result<(), Error> {
         if self.events.len() == EVENTS {
-            self.events.clear();
-            self.events.push_back((Event::Lost, None));
+            let listed = |event: &Event| {
+                matches!(
+                    event,
+                    Event::Added { .. } | Event::Dropped { .. } | Event::Lost
+                )
+            };
+            self.events.retain(|(event, _)| !listed(event));
+            if self.events.len() >= EVENTS - 1 {
+                let text = format!("more than {EVENTS} events that no list replaces");
+                return Err(Error::Protocol(text));
+            }
+            self.events.push_front((Event::Lost, None));
         }
         self.events.push_back((event, files.into_iter().next()));
+        Ok(())
     }
 
     /// The next event, if one has come.
@@ -146,7 +159,7 @@ impl Control {
         Ok(self.event_with()?.map(|(event, _)| event))
     }
 
-    /// The same, with the file that came beside it.
+    /// The next event, if one has come, with the file that came beside it.
     ///
     /// # Errors
     /// vbusd has ended.
@@ -276,6 +289,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use paravane_vbus::ConnectionId;
     use rustix::net::{accept, bind, listen, socketpair};
 
     const SOON: Duration = Duration::from_millis(100);
@@ -304,6 +318,32 @@ mod tests {
         drop(listener);
         let gone = connect_until(&address, Instant::now() + FAR);
         assert_eq!(gone.unwrap_err(), Errno::CONNREFUSED);
+    }
+
+    /// What a client cannot ask for is kept when there are too many events, in a bounded number.
+    #[test]
+    fn announcements_and_ends_outlast_the_loss_of_events() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (socket, _theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let mut control = Control {
+            socket,
+            events: VecDeque::new(),
+            packet: Vec::new(),
+        };
+        let announcement = Event::Withdrawn {
+            connection: ConnectionId(1),
+            place: 2,
+        };
+        control.keep(announcement.clone(), Vec::new()).unwrap();
+        for id in 0..1000 {
+            control.keep(Event::Dropped { id }, Vec::new()).unwrap();
+            assert!(control.events.len() <= EVENTS);
+        }
+        assert_eq!(control.event(), Ok(Some(Event::Lost)));
+        assert_eq!(control.event(), Ok(Some(announcement.clone())));
+        let kept = (0..1000).map(|_| control.keep(announcement.clone(), Vec::new()));
+        let refused = kept.filter(Result::is_err).count();
+        assert!(refused > 0 && control.events.len() <= EVENTS);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Events {
         }
     }
 
-    #[cfg(test)]
+    /// Its queue.
     pub fn queues(&self) -> &Queues {
         &self.queues
     }
@@ -66,14 +66,14 @@ impl Events {
         })
     }
 
-    /// The device has attached and passes nothing on yet. What one before it has said is forgotten:
-    /// it says its own state when the link is up.
+    /// The device has attached and passes nothing on yet. Events of an earlier one are forgotten:
+    /// the new one reports its own state when the link is up.
     pub fn attached(&mut self) -> Result<(), Error> {
         if self.agreed {
             let mut none = Parts::default();
             self.queues.attached(&mut none)?;
             self.queues.forget_all(&mut none)?;
-            // What comes at once is seen by `ready`.
+            // `ready` sees an event that comes at once.
             let _ = self.queues.rx.rest();
         }
         Ok(())
@@ -86,9 +86,9 @@ impl Events {
 
     /// Asks for notifications before a sleep. False: an event came before.
     ///
-    /// The device stores an event, and tells of it a little later. A client that has taken the
-    /// event in between is told of it after that. Unless this forgets that, the device takes the
-    /// client for one that knows, and does not tell of the next event.
+    /// The device stores an event, and notifies the client a little later. A client that has taken
+    /// the event in between gets the notification after that. Unless this function forgets that,
+    /// the device assumes that the client knows, and does not notify it of the next event.
     pub fn rest(&self) -> bool {
         if !self.agreed {
             return true;

@@ -7,8 +7,8 @@
 //! descriptor, and is copied by the device.
 //!
 //! Each connection has a memory of slots of its own. Receivers may still read that of a connection
-//! that has ended, so it is not written again. What was lent by an earlier device and was not
-//! received yet is lost: nobody says when its slots are used again.
+//! that has ended, so it is not written again. A packet that an earlier device has lent and that
+//! was not received yet is lost: no side would report that its slots can be used again.
 
 use crate::control::Error;
 use crate::memory::{Lent as LentMemory, Memory, make_file, seal};
@@ -37,7 +37,7 @@ impl Slots {
     fn new(bytes: u64) -> Result<Self, Error> {
         let (file, map) = make_file(bytes)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        // Nobody can write it but by the mapping that there is.
+        // Only the existing mapping can write it.
         seal(&file, seals | SealFlags::FUTURE_WRITE)?;
         let memory = Offsets(Memory { map });
         Ok(Slots { file, memory })
@@ -72,8 +72,8 @@ pub struct Lending {
     _memory: Arc<Offsets<Memory>>,
 }
 
-/// The number of slots of a client whose queues have so many descriptors with such buffers: two
-/// for each, in the memory that there may be.
+/// The number of slots of a client whose queues have `descriptors` descriptors with buffers of
+/// `buffer` bytes: two for each, as far as the limit of memory allows.
 pub fn slots(descriptors: u32, buffer: u32) -> u32 {
     let most = loans::BYTES / u64::from(buffer.max(1));
     let most = u32::try_from(most).unwrap_or(u32::MAX).min(loans::SLOTS);
@@ -81,7 +81,7 @@ pub fn slots(descriptors: u32, buffer: u32) -> u32 {
 }
 
 impl Lending {
-    /// With so many slots of `size` bytes, and words at an offset of the queues' memory.
+    /// With `count` slots of `size` bytes, and words at the offset `table` of the queues' memory.
     pub fn new(queues: &Queues, table: u64, count: u32, size: u32) -> Result<Self, Error> {
         let none = || Error::Invalid(format!("slots of {size} bytes are not possible"));
         let memory = Arc::clone(&queues.memory);
@@ -119,12 +119,17 @@ impl Lending {
         self.lost
     }
 
+    /// Continues the count of earlier queues.
+    pub fn inherit(&mut self, old: &Lending) {
+        self.lost = old.lost;
+    }
+
     /// The client's memory, and those of others.
     pub fn memory(&self) -> &dyn MemoryContext {
         &self.spaces
     }
 
-    /// Before a device attaches: nobody lends anything, and the slots, with the packets that are
+    /// Before a device attaches: no port lends anything, and the slots, with the packets that are
     /// still in them, are in another memory.
     pub fn renew(&mut self) -> Result<(), Error> {
         for place in 0..PLACES {
@@ -216,7 +221,7 @@ impl Lending {
         self.set(place, lower, memory)
     }
 
-    /// Nobody lends at a place any more.
+    /// No port lends at a place any more.
     pub fn withdrawn(&mut self, place: u32) -> Result<(), Error> {
         self.set(place, 0, None)
     }

@@ -88,8 +88,8 @@ impl Link {
         Ok(())
     }
 
-    /// Lets the device lend slots: of which the words are at this offset, so many of so many bytes,
-    /// in this file.
+    /// Lets the device lend slots: the offset of their words, their number, the size of each in
+    /// bytes, and the file that contains them.
     pub fn lend(
         &mut self,
         (table, [slots, size], file): (u64, [u32; 2], BorrowedFd<'_>),

@@ -10,6 +10,7 @@ use paravane_vbus::{Content, Event, MemoryContext, Parts, limits};
 use paravane_vbus_protocol::Shared;
 use paravane_vbus_shm::loans;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A pair, and the packet that comes by it.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ pub struct Pairs {
     /// The pair of the last packet that was received.
     current: usize,
     count: u32,
+    buffer: u32,
+    extras: Extras,
+    /// What came makes no sense, so that these queues cannot be used again.
+    broken: bool,
+    /// The queues are to stay in memory.
+    locked: AtomicBool,
     /// Where the client wants to know of events.
     pub events: Option<Events>,
     /// Where it shares.
@@ -44,8 +51,8 @@ pub struct Extras {
 }
 
 impl Pairs {
-    /// So many, whose queues have `count` descriptors and buffers of `buffer` bytes, and perhaps a
-    /// queue of events. All receive buffers are posted.
+    /// `wanted` pairs, whose queues have `count` descriptors and buffers of `buffer` bytes, and
+    /// perhaps a queue of events. All receive buffers are posted.
     pub fn new(wanted: u32, count: u32, buffer: u32, extras: Extras) -> Result<Self, Error> {
         let Extras { events, sharing } = extras;
         if !(1..=queues::PAIRS).contains(&wanted) {
@@ -75,9 +82,33 @@ impl Pairs {
             agreed: 1,
             current: 0,
             count,
+            buffer,
+            extras,
+            broken: false,
+            locked: AtomicBool::new(false),
             events: last.map(|pair| Events::new(pair.queues)),
             lending: lending.transpose()?,
         })
+    }
+
+    /// New queues of the same kind, without the packets of these, if these cannot be used again.
+    /// Lost packets of others are still counted.
+    pub fn repair(&mut self) -> Result<(), Error> {
+        let queues = self.all.iter().map(|pair| &pair.queues);
+        let events = self.events.as_ref().map(Events::queues);
+        if !self.broken && !queues.chain(events).any(Queues::is_broken) {
+            return Ok(());
+        }
+        let wanted = u32::try_from(self.wanted()).unwrap_or(u32::MAX);
+        let mut pairs = Pairs::new(wanted, self.count, self.buffer, self.extras)?;
+        if let (Some(new), Some(old)) = (&mut pairs.lending, &self.lending) {
+            new.inherit(old);
+        }
+        if self.locked.load(Ordering::Relaxed) {
+            pairs.lock()?;
+        }
+        *self = pairs;
+        Ok(())
     }
 
     /// The number that the client wants.
@@ -143,6 +174,7 @@ impl Pairs {
 
     /// Keeps all of it in memory.
     pub fn lock(&self) -> Result<(), Error> {
+        self.locked.store(true, Ordering::Relaxed);
         self.all[0].queues.lock()
     }
 
@@ -150,8 +182,8 @@ impl Pairs {
         self.all.iter().take(self.agreed).map(|pair| &pair.queues)
     }
 
-    /// Before a device attaches that has agreed to so many. Packets that it will not see, or with
-    /// `anew` would not understand, become packets without bytes.
+    /// Before a device attaches that has agreed to this number. Packets that it will not see, or
+    /// with `anew` would not understand, become packets without bytes.
     pub fn agree(&mut self, agreed: usize, anew: bool) {
         self.agreed = agreed.clamp(1, self.all.len());
         let kept = if anew { 0 } else { self.agreed };
@@ -177,8 +209,8 @@ impl Pairs {
         pairs.chain(events).collect()
     }
 
-    /// The device has attached and passes nothing on yet. With `anew` what came back from the one
-    /// before is forgotten.
+    /// The device has attached and passes nothing on yet. With `anew`, what the previous one has
+    /// returned is forgotten.
     pub fn attached(&mut self, anew: bool) -> Result<(), Error> {
         for Pair { queues, parts } in self.all.iter_mut().take(self.agreed) {
             queues.attached(parts)?;
@@ -254,6 +286,12 @@ impl Pairs {
 
     /// Looks for the next packet, unless there is one: true.
     pub fn collect(&mut self, more: u32) -> Result<bool, Error> {
+        let found = self.find(more);
+        self.broken |= found.is_err();
+        found
+    }
+
+    fn find(&mut self, more: u32) -> Result<bool, Error> {
         if self.parts().is_whole() {
             return Ok(true);
         }
@@ -333,6 +371,14 @@ impl Pairs {
         self.used()
             .all(|queues| queues.rx.rest() && (!room || queues.tx.rest()))
             && self.events.as_ref().is_none_or(Events::rest)
+    }
+
+    /// As [`Pairs::rest`], for a client that takes no packets now. False: a packet was delivered,
+    /// if `room` is awaited, or an event came.
+    pub fn rest_without_packets(&self, room: bool) -> bool {
+        let delivered = |queues: &Queues| queues.tx.ready() || !queues.tx.rest();
+        !(room && self.used().any(delivered))
+            && self.events.as_ref().is_none_or(|events| events.rest())
     }
 
     /// Needs no notification of packets, and of those that were delivered if `room` was awaited.

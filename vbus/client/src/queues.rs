@@ -66,12 +66,12 @@ impl std::fmt::Debug for Queues {
 }
 
 impl Queues {
-    /// Offset of the transmit ring behind a receive ring of so many descriptors.
+    /// Offset of the transmit ring after a receive ring of `received` descriptors.
     pub fn tx_offset(received: u32) -> u64 {
         size(received).next_multiple_of(64) as u64
     }
 
-    /// Memory for a receive ring and a transmit ring of so many descriptors, each with a buffer of
+    /// Memory for a receive ring and a transmit ring of `counts` descriptors, each with a buffer of
     /// `buffer` bytes.
     pub fn new(counts: [u32; 2], buffer: u32) -> Result<Self, Error> {
         let (mut pairs, _) = Queues::pairs(&[Shape { counts, buffer }], 0)?;
@@ -79,7 +79,7 @@ impl Queues {
         pairs.pop().ok_or_else(none)
     }
 
-    /// Memory for such pairs of rings, and for so many bytes more, whose offset is returned.
+    /// Memory for such pairs of rings, and for `more` bytes, whose offset is returned.
     pub fn pairs(shapes: &[Shape], more: usize) -> Result<(Vec<Self>, u64), Error> {
         // All rings, and then all buffers.
         let mut rings = 0;
@@ -217,13 +217,13 @@ impl Queues {
         self.put_in(None, content, flags, more)
     }
 
-    /// Number of buffers that a packet of so many bytes takes.
+    /// Number of buffers that a packet of `len` bytes takes.
     pub fn buffers(&self, len: usize) -> usize {
         len.div_ceil((self.tx.buffer as usize).max(1)).max(1)
     }
 
-    /// The same in these places of another memory, one for each buffer, whose addresses are those
-    /// from [`base`] 1 on.
+    /// Puts a packet into the transmit buffers, or into these places of another memory, one for
+    /// each buffer, whose addresses are those from [`base`] 1 on.
     pub fn put_in(
         &mut self,
         places: Option<(&dyn MemoryContext, &[u64])>,
@@ -310,7 +310,8 @@ impl Queues {
     }
 
     /// Before another south attaches, and when all that came back was taken: a packet of which the
-    /// last one has given back a part and not all cannot be told from a new one, and is emptied.
+    /// last one has given back a part and not all cannot be distinguished from a new one, and is
+    /// emptied.
     pub fn mend(&mut self) {
         let outstanding = self.tx.north.outstanding();
         let first = self.tx.posted - u64::from(outstanding);
@@ -327,7 +328,7 @@ impl Queues {
         self.tx.amid = false;
     }
 
-    /// The same for all packets, before a south attaches that would not understand them.
+    /// Empties all packets, before a south attaches that would not understand them.
     pub fn empty(&mut self) {
         for number in 0..self.tx.north.outstanding() {
             self.tx.north.empty(number);
@@ -353,6 +354,11 @@ impl Queues {
         self.forget(parts)
     }
 
+    /// Whether the device has broken the protocol: then nothing more is posted or taken.
+    pub fn is_broken(&self) -> bool {
+        [&self.rx, &self.tx].into_iter().any(Lane::is_broken)
+    }
+
     /// The memory, where packets lie.
     pub fn memory(&self) -> &dyn MemoryContext {
         &*self.memory
@@ -374,12 +380,12 @@ pub enum Put {
 }
 
 impl Lane {
-    /// The descriptor of so many posted ones.
+    /// The descriptor of the posted buffer with this number.
     fn slot(&self, number: u64) -> usize {
         usize::try_from(number % u64::from(self.count)).unwrap_or(0)
     }
 
-    /// The buffer of so many posted ones.
+    /// The place of the posted buffer with this number.
     fn place_of(&self, number: u64) -> u64 {
         self.first + number % u64::from(self.count) * u64::from(self.buffer)
     }
@@ -439,6 +445,10 @@ impl Lane {
     /// Whether a buffer came back.
     pub fn ready(&self) -> bool {
         self.north.ready()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.north.breach().is_some()
     }
 
     /// Free buffers.

@@ -37,7 +37,7 @@ fn ring(queues: &Queues, count: u32, role: Role) -> Queue<'static> {
     unsafe { Queue::open(start.add(offset), size(count), count, role) }.unwrap()
 }
 
-/// Gives the client a part of a packet: so many bytes of this value.
+/// Gives the client a part of a packet: `len` bytes of this value.
 fn fill(queues: &Queues, south: &mut South<'_>, (len, value): (usize, u8), flags: u32) {
     let place = south.take().unwrap().unwrap();
     queues.memory().write(place.ptr, &vec![value; len]).unwrap();
@@ -181,7 +181,7 @@ fn nothing_is_left_for_a_device_that_has_agreed_on_something_else() {
     }
 }
 
-/// The client takes an event before the device tells of it. The device tells of the next one.
+/// The client takes an event before the device notifies it. The device notifies it of the next one.
 #[test]
 fn an_event_that_is_told_late_hides_no_other() {
     let mut queues = Queues::pairs(&[events::SHAPE], 0).unwrap().0.pop().unwrap();

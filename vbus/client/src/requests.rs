@@ -28,7 +28,7 @@ const HEADER: usize = size_of::<BlockRequest>();
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
-    /// So many bytes from a sector on, at most [`PART`].
+    /// To read bytes from a sector on, at most [`PART`].
     Read(u64, usize),
     /// To write bytes from a sector on.
     Write(u64, &'a [u8]),
@@ -59,7 +59,8 @@ struct Pending {
     left: u32,
 }
 
-/// A connection to a disk. Its memory is its own: after its end, nobody writes to that of another.
+/// A connection to a disk. Its memory is its own: after its end, the disk writes to no memory of
+/// another connection.
 #[derive(Debug)]
 pub struct Requests {
     options: Options,
@@ -71,7 +72,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Joins a bus and opens a disk on it, for so many requests at a time: a power of two.
+    /// Joins a bus and opens a disk on it, for this number of requests at a time: a power of two.
     ///
     /// # Errors
     /// vbusd cannot be reached or refuses, or the device is no disk.
@@ -177,8 +178,8 @@ impl Requests {
         }
     }
 
-    /// The next request that is done, in the order in which they were posted. What it has read goes
-    /// to `to`, as much as there is room for.
+    /// The next request that is done, in the order in which they were posted. Copies the data that
+    /// it has read to `to`, as far as there is room.
     ///
     /// # Errors
     /// The device broke the protocol.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who may join a bus.
+//! The users and groups that may join a bus.
 
 use crate::error::Error;
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Who a client is. The connector has it from the host's kernel, not from the client.
+/// The identity of a client. The connector has it from the host's kernel, not from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process, or another number that is the client's alone while it is connected. It belongs

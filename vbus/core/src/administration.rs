@@ -130,7 +130,7 @@ pub struct BusInfo {
     pub interfaces: BTreeMap<u32, String>,
     /// Processes of its clients.
     pub members: Vec<u64>,
-    /// Who may join besides the administrator.
+    /// The users and groups that may join besides the administrator.
     pub access: Access,
 }
 

@@ -288,14 +288,21 @@ impl Vbus {
         Ok(())
     }
 
-    /// Closes a connection. The client reads nothing more of what was lent to it.
+    /// Closes a connection. The client reads nothing more of what was lent to it, also if the
+    /// device has ended the connection before.
     ///
     /// # Errors
-    /// The client has no such connection.
+    /// The client has no such connection, and holds nothing of one that has ended.
     pub fn close(&mut self, member: MemberId, id: ConnectionId) -> Result<(), Error> {
-        self.own(member, id)?;
-        self.end(id, None);
-        self.release_where(|left, _| left == id);
+        let held = self
+            .left
+            .get(&id)
+            .is_some_and(|(whose, _)| *whose == member);
+        if !held {
+            self.own(member, id)?;
+            self.end(id, None);
+        }
+        self.release_where(|left, whose| left == id && whose == member);
         Ok(())
     }
 
@@ -424,8 +431,8 @@ impl Vbus {
         reset
     }
 
-    /// Something happened outside of the bus that a device of this name, if there is one, had
-    /// asked its connector to be told of: [`Vbus::work`] lets its connections work. Returns whether
+    /// Something happened outside of the bus of which a device of this name, if there is one, had
+    /// asked its connector to notify it: [`Vbus::work`] lets its connections work. Returns whether
     /// there is one.
     pub fn woken(&mut self, device: &Name) -> bool {
         let Some(entry) = self.devices.get_mut(device) else {

@@ -39,7 +39,7 @@ pub struct DeviceConfiguration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BusConfiguration {
-    /// Who may join.
+    /// The users and groups that may join.
     #[serde(default)]
     pub access: Access,
     /// Interfaces by number.

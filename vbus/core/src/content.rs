@@ -235,7 +235,7 @@ impl<'a> Content<'a> {
         self.len == 0
     }
 
-    /// Copies `len` bytes from `at` on into a client's memory. There must be so many.
+    /// Copies `len` bytes from `at` on into a client's memory. They must exist.
     ///
     /// # Errors
     /// Some of them, or the place for them, are not in a client's memory.

@@ -221,7 +221,7 @@ pub trait Device: Send {
     #[must_use]
     fn rest(&mut self, id: ConnectionId) -> bool;
 
-    /// Something happened outside of the bus that the device had asked to be told of. Its
+    /// Something happened outside of the bus of which the device had requested a notification. Its
     /// connections work then.
     fn woken(&mut self) {}
 }

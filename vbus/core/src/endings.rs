@@ -34,7 +34,7 @@ impl Vbus {
         Ok(())
     }
 
-    /// Tells the client of a connection of an event.
+    /// Sends an event to the client of a connection.
     pub(crate) fn tell(&mut self, id: ConnectionId, event: Event) {
         let member = self
             .connections
@@ -74,12 +74,21 @@ impl Vbus {
         }
         self.stir(&connection.device);
         self.news = true;
-        if let (Some(why), Some(member)) = (why, self.members.get_mut(&connection.member)) {
+        let Some(member) = self.members.get_mut(&connection.member) else {
+            return;
+        };
+        member.events.forget(id);
+        if let Some(why) = why {
             member.events.push(Event::Closed {
                 connection: id,
                 why: why.to_string(),
             });
         }
+    }
+
+    /// Ends a connection with which its connector cannot go on. Its client learns why.
+    pub fn fail(&mut self, id: ConnectionId, why: &str) {
+        self.end(id, Some(why));
     }
 
     /// Ends all connections of a kind. Returns how many there were.

@@ -257,8 +257,8 @@ impl Endpoint {
         self.memory.write(ptr, from).map_err(Broken::Memory)
     }
 
-    /// The oldest packet, of so many descriptors and bytes, was dealt with: its descriptors go back
-    /// to the client.
+    /// The oldest packet, of `descriptors` descriptors and `len` bytes, was handled: its
+    /// descriptors are returned to the client.
     pub fn give_back(&mut self, descriptors: u32, len: usize) {
         let mut given = false;
         for _ in 0..descriptors {
@@ -313,7 +313,7 @@ impl Endpoint {
         self.spread(content, flags, more, most.min(self.south.count()))
     }
 
-    /// Copies a packet into at most so many buffers.
+    /// Copies a packet into at most `most` buffers.
     fn spread(
         &mut self,
         content: &Content<'_>,
@@ -422,7 +422,8 @@ impl Endpoint {
         self.news = true;
     }
 
-    /// Tells the client of what was passed on, if it wants to know and does not know already.
+    /// Notifies the client of what was passed on, if it has requested that and was not notified
+    /// already.
     pub fn signal(&mut self) {
         if self.inject() {
             self.notify.notify();

@@ -58,15 +58,37 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events(VecDeque<Event>);
 
+impl Event {
+    /// The connection of an announcement between clients that lend. The device makes no other
+    /// announcement to this connection before the client has handled this one.
+    #[must_use]
+    pub fn announces_to(&self) -> Option<ConnectionId> {
+        match self {
+            Event::Lends { connection, .. } | Event::Withdrawn { connection, .. } => {
+                Some(*connection)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Events {
-    /// Adds an event. Of too many, the oldest are replaced by [`Event::Lost`].
+    /// Adds an event. Of too many, the oldest are replaced by [`Event::Lost`]. Announcements stay:
+    /// a client cannot ask for them. There is at most one of each of its connections.
     pub(crate) fn push(&mut self, event: Event) {
         if self.0.len() == limits::EVENTS {
-            self.0.pop_front();
-            self.0.pop_front();
+            for _ in 0..2 {
+                let oldest = self.0.iter().position(|one| one.announces_to().is_none());
+                self.0.remove(oldest.unwrap_or(0));
+            }
             self.0.push_front(Event::Lost);
         }
         self.0.push_back(event);
+    }
+
+    /// Forgets the announcements to a connection that has ended.
+    pub(crate) fn forget(&mut self, id: ConnectionId) {
+        self.0.retain(|event| event.announces_to() != Some(id));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Event> {
@@ -75,5 +97,36 @@ impl Events {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An announcement that was lost would be the last one to its connection.
+    #[test]
+    fn announcements_outlast_the_loss_of_events() {
+        let (connection, lender) = (ConnectionId(3), ConnectionId(4));
+        let announcement = Event::Lends {
+            connection,
+            place: 1,
+            lender,
+        };
+        let mut events = Events::default();
+        events.push(announcement.clone());
+        for id in 0..1000 {
+            events.push(Event::Dropped { id });
+        }
+        assert_eq!(events.0.len(), limits::EVENTS);
+        assert_eq!(events.pop(), Some(Event::Lost));
+        assert_eq!(events.pop(), Some(announcement.clone()));
+        let id = 1000 - u32::try_from(limits::EVENTS - 2).unwrap();
+        assert_eq!(events.pop(), Some(Event::Dropped { id }));
+        events.push(announcement);
+        events.forget(lender);
+        assert!(events.0.iter().any(|one| one.announces_to().is_some()));
+        events.forget(connection);
+        assert!(events.0.iter().all(|one| one.announces_to().is_none()));
     }
 }

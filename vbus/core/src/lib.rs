@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The virtual bus: software devices in containers that an administrator makes (seed 003).
+//! The virtual bus: software devices in containers that an administrator creates (Haskins,
+//! "virtual-bus", 2009).
 //!
 //! A *class* makes *devices*. A *bus* is a container: an administrator links devices to it, and
 //! each link is an *interface* with a number. A *client* joins one bus, sees its interfaces and

@@ -133,7 +133,7 @@ pub fn copy(
         let len = len.min(source.len).min(target.len);
         #[expect(unsafe_code, reason = "a copy between two mappings")]
         // SAFETY: both ranges are mapped, and the target is writable (`Piece::new`). They may be
-        // the same memory. Both clients may write meanwhile; then the copy is torn.
+        // the same memory. Both clients may write during the copy, which is torn then.
         unsafe {
             std::ptr::copy(source.start.as_ptr(), target.start.as_ptr(), len);
         }

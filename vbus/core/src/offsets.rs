@@ -31,7 +31,7 @@ impl Mapped {
     fn read(self, ptr: u64, to: &mut [u8]) -> Result<(), Outside> {
         let from = self.place(ptr, to.len())?;
         // SAFETY: `place` has checked the range, and `to` is memory of this process alone. The
-        // other side may write meanwhile; then the copy is torn.
+        // other side may write during the copy, which is torn then.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
         Ok(())
     }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The largest number of opportunities that are left out after polls in vain.
 pub const PAUSE: u32 = 64;
-/// The same after polls in which another program got the CPU: each costs as much as a time slice.
+/// That number after polls in which another program got the CPU: each costs as much as a time
+/// slice.
 pub const LONG_PAUSE: u32 = 4096;
 /// Polls that win before the pause after the next such poll is half as long.
 const WINS: u32 = 16;
@@ -61,7 +62,7 @@ impl Luck {
 pub struct Stretch(Option<Instant>);
 
 impl Stretch {
-    /// There was nothing to do. Whether to look again: until so much time has passed since the
+    /// There was nothing to do. Returns whether to look again: until this time has passed since the
     /// first call.
     pub fn goes_on(&mut self, most: Duration, now: Instant) -> bool {
         let since = *self.0.get_or_insert(now);
@@ -221,14 +222,14 @@ mod tests {
             }
         }
 
-        /// Work comes, and then nothing until so much later. Returns whether the device polls.
+        /// Work comes, and then nothing until `later`. Returns whether the device polls.
         fn works(&mut self, later: Duration) -> bool {
             self.thread.worked += 1;
             self.polling.found(&mut self.polls);
             self.looks(later)
         }
 
-        /// There is nothing, so much later.
+        /// There is nothing at `later`.
         fn looks(&mut self, later: Duration) -> bool {
             self.now += later;
             let now = self.now;

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Spaces {
 }
 
 impl Spaces {
-    /// With room for so many others.
+    /// With room for `others` spaces of others.
     #[must_use]
     pub fn new(own: Arc<dyn MemoryContext>, others: usize) -> Self {
         let others = vec![None; others];

@@ -25,7 +25,7 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// Opens the words at `offset` of the region, for so many slots of `size` bytes.
+    /// Opens the words at `offset` of the region, for this number of slots of `size` bytes.
     ///
     /// # Errors
     /// They are not in the region, or not aligned.

@@ -98,7 +98,7 @@ fn what_is_rare_is_an_attribute_of_networks() {
     let infos = again.device_infos();
     let kept = infos[0].attributes.iter().find(|a| a.name == KICK).unwrap();
     assert_eq!((kept.value.as_str(), kept.writable), ("10000", true));
-    // Nobody else does the work of other devices.
+    // No other thread does the work of other devices.
     for class in ["null", "echo"] {
         vbus.create_device(&name(class), class, &[]).unwrap();
         let error = vbus.set_attribute(&name(class), KICK, "20").unwrap_err();
@@ -179,7 +179,7 @@ fn a_client_sees_its_bus_and_nothing_else() {
         let shared = vbus.share(spy, id, 0, |_| unreachable!("opened"));
         not_found(kind(shared.err()));
     }
-    // What happens on the first bus does not reach it, and nobody learns of the spy.
+    // What happens on the first bus does not reach it, and no client learns of the spy.
     vbus.unlink(&name("lan"), &name("dev")).unwrap();
     assert_eq!(vbus.event(spy), None);
     assert!(matches!(

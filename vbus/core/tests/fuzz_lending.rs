@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// A frame to another port, or to nobody.
+    /// A frame to another port, or to an address without a port.
     fn send(&mut self, number: usize, input: &mut Input<'_>) {
         let to = usize::from(input.u8()) % PORTS;
         let mac = self.ports[to].as_ref().map_or([2; 6], |one| one.port.mac);

@@ -94,7 +94,7 @@ fn what_cannot_be_lent_is_copied() {
     assert_eq!(attribute(&vbus, "copied"), 6);
 }
 
-/// It is told of another lender when it has handled the one before.
+/// It gets the announcement of another lender when it has handled the one before.
 #[test]
 fn nothing_is_lent_before_the_receiver_has_mapped_it() {
     let mut vbus = switch();
@@ -129,7 +129,7 @@ fn nothing_is_lent_before_the_receiver_has_mapped_it() {
     assert!(!vbus.has_event(b.member));
 }
 
-/// One that keeps everything leaves half of the slots to others, and holds nobody.
+/// One that keeps everything leaves half of the slots to others, and holds up no sender.
 #[test]
 fn a_receiver_that_keeps_all_gets_copies_and_stops_nobody() {
     let mut vbus = switch();
@@ -208,7 +208,7 @@ fn what_a_connection_held_is_free_when_its_client_reads_no_more() {
             assert_eq!(a.reclaim(), 1);
             assert_eq!(a.lent(), [0], "it may still be read");
             assert_eq!(b.whole(&got), frame);
-            // Nor does it get more meanwhile.
+            // Nor does it get more while it keeps them.
             let again = Port::offer_as(&mut vbus, b.member);
             assert_eq!(again.err().unwrap().kind(), Kind::Busy);
             vbus.leave(b.member);
@@ -218,7 +218,34 @@ fn what_a_connection_held_is_free_when_its_client_reads_no_more() {
     }
 }
 
-/// A place is another lender's when nobody reads the memory of the one before.
+/// A client may close a connection that its device has ended.
+#[test]
+fn what_a_connection_held_is_free_when_its_client_closes_it_after_its_end() {
+    let mut vbus = switch();
+    let (mut a, mut b) = (Port::open(&mut vbus, 1), Port::open(&mut vbus, 1));
+    acquaint(&mut vbus, &mut [&mut a, &mut b]);
+    let frame = a.frame(b.mac, 7, LONG);
+    a.send(&mut vbus, 3, &frame);
+    settle(&mut vbus);
+    assert_eq!(a.lent(), [3]);
+    vbus.fail(b.id, "a test");
+    settle(&mut vbus);
+    assert!(!vbus.is_open(b.id));
+    assert_eq!(a.lent(), [3]);
+    // It is no other client's to close.
+    let refused = vbus.close(a.member, b.id).unwrap_err();
+    assert_eq!((refused.kind(), a.lent()), (Kind::NotFound, vec![3]));
+    vbus.close(b.member, b.id).unwrap();
+    assert_eq!(a.lent(), []);
+    assert_eq!(
+        vbus.close(b.member, b.id).unwrap_err().kind(),
+        Kind::NotFound
+    );
+    // Now the client may share again.
+    Port::offer_as(&mut vbus, b.member).unwrap();
+}
+
+/// A place is another lender's when no client reads the memory of the one before.
 #[test]
 fn a_lender_that_has_gone_is_withdrawn_when_its_frames_are_read() {
     let mut vbus = switch();
@@ -244,7 +271,7 @@ fn a_lender_that_has_gone_is_withdrawn_when_its_frames_are_read() {
             .values()
             .all(|(lender, _)| u64::from(*lender) == c.id.0)
     );
-    // And back to nobody.
+    // And back to no lender.
     vbus.leave(c.member);
     acquaint(&mut vbus, &mut [&mut b]);
     assert!(b.known.is_empty());

@@ -178,7 +178,7 @@ impl Stream {
     }
 }
 
-/// So many bytes of a pattern.
+/// `count` bytes of a pattern.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|n| u8::try_from(n % 251).unwrap()).collect()
 }
@@ -350,7 +350,7 @@ fn nonsense_reaches_nobody_in_a_form_that_was_not_agreed_on() {
             prop_assert!(from.has(sent) && to.has(takes));
             prop_assert!(flags & flag::CSUM == 0 || (to.has(cap::CSUM) && from.has(cap::CSUM)));
             prop_assert!(!long || flags & flag::CSUM != 0);
-            // Nobody has verified it.
+            // No one has verified it.
             prop_assert!(flags & 4 == 0 || long);
             if flags & flag::CSUM != 0 {
                 let start = (flags >> 8 & 0xff) as usize;
@@ -406,7 +406,7 @@ fn a_frame_of_many_segments_takes_many_turns() {
     assert_eq!(attribute(&vbus, "dropped-malformed"), 1);
 }
 
-/// The headers are copied once: a sender that writes others meanwhile changes no segment.
+/// The headers are copied once: a sender that writes others during the copies changes no segment.
 #[test]
 fn headers_that_change_amid_a_frame_are_not_read_again() {
     let mut vbus = lossless();
@@ -486,7 +486,7 @@ fn a_switch_without_offload_agrees_on_nothing() {
     assert_eq!(agreed, Ok(vec![0; 8]));
 }
 
-/// Frames that nobody gets cost time, too.
+/// Frames that no port gets cost time, too.
 #[test]
 fn frames_that_are_dropped_are_packets_of_a_turn() {
     let mut vbus = lossless();

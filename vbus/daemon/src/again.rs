@@ -2,7 +2,7 @@
 //! Requests that are made again a little later, since they met a file that the vbusd before this
 //! one may still have locked (`crate::disk`).
 //!
-//! vbusd's first thread goes on meanwhile. A peer has at most one such request: vbusd takes no
+//! vbusd's first thread continues during this. A peer has at most one such request: vbusd takes no
 //! further request of it before the answer.
 
 use paravane_vbus_protocol::Request;
@@ -42,7 +42,7 @@ impl Again {
         Some(LATER.saturating_sub(since.elapsed()))
     }
 
-    /// Takes the requests that are to be made again now.
+    /// Takes the requests that are due now.
     pub fn due(&mut self) -> Vec<Postponed> {
         match self.patience() {
             Some(left) if left.is_zero() => {

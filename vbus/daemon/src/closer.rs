@@ -2,8 +2,8 @@
 //! Closes the files of peers that are no memory, on a thread of its own.
 //!
 //! To close a file can take as long as another process wants: a file system of the peer (FUSE) is
-//! asked and need not answer, a TCP connection may linger. A file that nobody has received yet is
-//! closed with the socket on which it waits. So vbusd's first thread closes no file that is not
+//! asked and need not answer, a TCP connection may linger. A file that no process has received yet
+//! is closed with the socket on which it waits. So vbusd's first thread closes no file that is not
 //! memory, and no socket on which such a file waits.
 
 use crate::receive::{Next, next, receive};
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many of one user may wait before vbusd takes no more of them.
+/// The most files of one user that may wait. vbusd takes no more of that user then.
 const MANY: usize = 64;
 
 /// The number of files and sockets that each user's peers have left to be closed.
@@ -41,7 +41,7 @@ pub fn is_memory(file: &OwnedFd) -> bool {
     fcntl_get_seals(file).is_ok() && fstat(file).is_ok_and(|status| few(status.st_blocks))
 }
 
-/// Whether so many blocks of 512 bytes are no more than a connection's memory.
+/// Whether this number of blocks of 512 bytes is no more than a connection's memory.
 fn few(blocks: i64) -> bool {
     u64::try_from(blocks).is_ok_and(|blocks| blocks <= memory::MAX / 512)
 }
@@ -91,7 +91,8 @@ impl Closer {
         counts.values().sum()
     }
 
-    /// Whether so many of a user's wait that no more are taken from their sockets.
+    /// Whether as many of a user's files wait as may, so that no more are taken from the user's
+    /// sockets.
     pub fn has_many(&self, uid: u32) -> bool {
         self.of(uid) >= MANY
     }

@@ -31,7 +31,7 @@ pub fn start(
     prepared(name, files, move || (policy, ()), move |()| work())
 }
 
-/// The same for a thread that first makes what its policy does not admit, and then knows which
+/// Starts such a thread that first creates what its policy does not admit, and then knows which
 /// policy that is.
 ///
 /// # Errors

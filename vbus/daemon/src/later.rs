@@ -2,8 +2,8 @@
 //! Answers that wait for the threads of cards.
 //!
 //! A request that leads to orders for such a thread is answered when the thread has carried them
-//! out, between two turns of its cards. vbusd's first thread goes on meanwhile. A peer has at most
-//! one such answer: vbusd takes no further request of it before.
+//! out, between two turns of its cards. vbusd's first thread continues during this. A peer has at
+//! most one such answer: vbusd takes no further request of it before.
 
 use crate::card::{Crew, Outcome};
 use crate::serve::Answer;
@@ -23,7 +23,7 @@ pub struct Waiting {
     pub again: Option<(Request, Vec<String>)>,
     /// A connection that was opened, and whose card could not be made.
     pub failed: Option<ConnectionId>,
-    /// Threads that have not told yet.
+    /// Threads that have not reported yet.
     left: usize,
 }
 
@@ -60,7 +60,7 @@ impl Later {
         self.waiting.insert(number, waiting);
     }
 
-    /// A thread has told what became of orders. Returns the answer if it waits no more.
+    /// A thread has reported the result of orders. Returns the answer if it waits no more.
     pub fn told(&mut self, number: u64, outcome: Outcome) -> Option<Waiting> {
         let waiting = self.waiting.get_mut(&number)?;
         waiting.left = waiting.left.saturating_sub(1);

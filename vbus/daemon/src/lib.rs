@@ -22,6 +22,8 @@ mod confined;
 mod disk;
 #[cfg(test)]
 mod fuzz;
+#[expect(unsafe_code, reason = "replaces pages that the host cannot give")]
+mod guard;
 mod later;
 #[expect(unsafe_code, reason = "maps the memory of clients")]
 mod memory;
@@ -69,6 +71,7 @@ pub struct Options {
 /// vbusd cannot do without.
 pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     ignore_file_limits();
+    guard::install();
     // Before there are threads, and anything that it should not have.
     let starter = Starter::fork()?;
     let folder = &options.folder;
@@ -92,8 +95,8 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     let listener = socket()?;
     // Files come from peers that were admitted, and not before.
     let no_files = pass_files(&listener, false).context("cannot prepare the socket")?;
-    // Who may do what is decided by credentials, and who reaches the socket by its folder. The mode
-    // is not changed after: somebody may have replaced the name by a link then.
+    // Credentials decide what a client may do, and the folder who reaches the socket. The mode is
+    // not changed afterwards: another process may have replaced the name by a link then.
     let before = umask(Mode::from_raw_mode(0o111));
     let bound = bind(&listener, &address);
     umask(before);
@@ -110,7 +113,7 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     server.serve()
 }
 
-/// Checks that nobody else can replace what is in the folder.
+/// Checks that no other user can replace what is in the folder.
 fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let found = fs::metadata(folder).with_context(|| folder.display().to_string())?;
     let me = geteuid().as_raw();
@@ -129,7 +132,7 @@ fn socket() -> anyhow::Result<OwnedFd> {
     socket.context("cannot make a socket")
 }
 
-/// Removes a socket that nobody listens at any more.
+/// Removes a socket on which no process listens any more.
 fn make_room(path: &Path, address: &SocketAddrUnix) -> anyhow::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {

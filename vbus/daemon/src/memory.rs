@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client's memory: a memfd that cannot shrink.
 
-use memmap2::{MmapOptions, MmapRaw};
+use crate::guard::{Guarded, Mark};
+use memmap2::MmapOptions;
 use paravane_vbus::{Error, Kind, Readable, Region};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::os::fd::OwnedFd;
@@ -16,7 +17,7 @@ const TMPFS: u64 = 0x0102_1994;
 /// Mapped memory of a client.
 #[derive(Debug)]
 pub struct Memory {
-    map: MmapRaw,
+    map: Guarded,
 }
 
 fn invalid(text: impl Into<String>) -> Error {
@@ -34,29 +35,36 @@ impl Memory {
         let len = check(file, seals, others)?;
         let map = MmapOptions::new().len(len).map_raw(file);
         let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
+        let map = Guarded::new(map)?;
         Ok(Memory { map })
     }
 
     /// Bytes.
     pub fn len(&self) -> u64 {
-        self.map.len() as u64
+        self.map.map().len() as u64
+    }
+
+    /// Tells whether the host could not give a page of it.
+    pub fn mark(&self) -> Mark {
+        self.map.mark()
     }
 }
 
 // SAFETY: mapped while the value lives; the seals keep the file's size, and its pages are ordinary
-// memory, so each access finds a page. Other code of vbusd sees the memory only by this trait and
-// by raw copies.
+// memory. A page that the host cannot give is replaced, so each access finds a page. Other code of
+// vbusd sees the memory only by this trait and by raw copies.
 unsafe impl Region for Memory {
     fn range(&self) -> (NonNull<u8>, usize) {
-        let start = NonNull::new(self.map.as_mut_ptr());
-        (start.unwrap_or(NonNull::dangling()), self.map.len())
+        let map = self.map.map();
+        let start = NonNull::new(map.as_mut_ptr());
+        (start.unwrap_or(NonNull::dangling()), map.len())
     }
 }
 
 /// Mapped memory of a client, which other clients read, too. Only the client can write it.
 #[derive(Debug)]
 pub struct Lent {
-    map: MmapRaw,
+    map: Guarded,
 }
 
 impl Lent {
@@ -69,21 +77,29 @@ impl Lent {
         let len = check(file, seals | SealFlags::FUTURE_WRITE, SealFlags::empty())?;
         let map = MmapOptions::new().len(len).map_raw_read_only(file);
         let map = map.map_err(|error| Error::new(Kind::Host, format!("mmap: {error}")))?;
+        let map = Guarded::new(map)?;
         Ok(Lent { map })
     }
 
     /// Bytes.
     pub fn len(&self) -> u64 {
-        self.map.len() as u64
+        self.map.map().len() as u64
+    }
+
+    /// Tells whether the host could not give a page of it.
+    pub fn mark(&self) -> Mark {
+        self.map.mark()
     }
 }
 
 // SAFETY: mapped while the value lives; the seals keep the file's size, and its pages are ordinary
-// memory, so each access finds a page. vbusd accesses it by raw copies only.
+// memory. A page that the host cannot give is replaced, so each access finds a page. vbusd accesses
+// it by raw copies only.
 unsafe impl Readable for Lent {
     fn range(&self) -> (NonNull<u8>, usize) {
-        let start = NonNull::new(self.map.as_mut_ptr());
-        (start.unwrap_or(NonNull::dangling()), self.map.len())
+        let map = self.map.map();
+        let start = NonNull::new(map.as_mut_ptr());
+        (start.unwrap_or(NonNull::dangling()), map.len())
     }
 }
 

@@ -30,9 +30,11 @@ pub struct Peer {
     pub member: Option<MemberId>,
     /// An event for which the socket has no room.
     pub unsent: Option<Unsent>,
+    /// One of its cards still ends: no event is sent, and room for events is not waited for.
+    pub held: bool,
     /// An answer waits (`crate::later`): no further request is taken.
     pub waits: bool,
-    /// No more than so many bytes of the kernel were sent since the last answer with files.
+    /// A bound of the kernel's bytes that were sent since the last answer with files.
     sent: u64,
 }
 
@@ -72,6 +74,7 @@ impl Peer {
                     administrator,
                     member: None,
                     unsent: None,
+                    held: false,
                     waits: false,
                     sent: 0,
                 })
@@ -120,8 +123,8 @@ fn identify(socket: &OwnedFd, number: u64) -> io::Result<Credentials> {
     let mut gids = groups(socket)?;
     gids.push(found.gid);
     Ok(Credentials {
-        // 0: a process that vbusd's PID namespace does not have. Nobody can tell whether it is the
-        // same as another one.
+        // 0: a process that vbusd's PID namespace does not have. It cannot be compared with another
+        // one.
         process: match u64::try_from(found.pid) {
             Ok(process) if process != 0 => process,
             _ => UNKNOWN + number,

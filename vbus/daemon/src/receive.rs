@@ -61,8 +61,8 @@ pub fn next(socket: &OwnedFd) -> io::Result<Next> {
     })
 }
 
-/// Takes the next packet without waiting. The socket has `SO_PASSCRED`, so the kernel says of each
-/// packet who sent it, which tells an empty one from the end.
+/// Takes the next packet without waiting. The socket has `SO_PASSCRED`, so the kernel adds the
+/// sender to each packet, which distinguishes an empty packet from the end.
 ///
 /// # Errors
 /// The socket's; [`io::ErrorKind::WouldBlock`]: there is none.

@@ -3,6 +3,7 @@
 
 use crate::bell::Bell;
 use crate::card::{Cards, Crew, Elsewhere};
+use crate::guard::Mark;
 use crate::memory::{Lent, Memory};
 use crate::peer::Peer;
 use crate::server::PEERS;
@@ -30,7 +31,7 @@ const OTHER_FILES: usize = PEERS + 64 + LENDERS;
 /// Most connections that lend: vbusd keeps a further descriptor of each.
 const LENDERS: usize = 32;
 
-/// The number of connections that are possible with so many descriptors.
+/// The number of connections that are possible with `files` descriptors.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(OTHER_FILES) / FILES
 }
@@ -55,6 +56,7 @@ struct LentMemory {
     /// For other clients.
     file: OwnedFd,
     bytes: u64,
+    mark: Mark,
     /// What the client's queues can name: its own memory, and this one.
     spaces: Arc<Spaces>,
 }
@@ -71,6 +73,18 @@ impl Link {
     /// Bytes of the client's memory.
     fn bytes(&self) -> u64 {
         self.memory.0.len() + self.lent.as_ref().map_or(0, |lent| lent.bytes)
+    }
+
+    /// Whether the host could not give a page of the client's memory.
+    pub fn has_failed(&self) -> bool {
+        let lent = self.lent.as_ref().map(|lent| lent.mark);
+        let mut marks = lent.into_iter().chain([self.memory.0.mark()]);
+        marks.any(Mark::has_failed)
+    }
+
+    /// The client's user, unless it is the administrator.
+    pub fn uid(&self) -> Option<u32> {
+        self.uid
     }
 
     /// The memory that the client lends.
@@ -192,7 +206,7 @@ fn done(reply: Reply) -> Answer {
     Ok((reply, Vec::new()))
 }
 
-/// Checks that a user may have so many connections and bytes of memory more.
+/// Checks that a user may have these further connections and bytes of memory.
 fn admit(
     links: &Links,
     uid: Option<u32>,
@@ -383,12 +397,13 @@ fn lend(
         Table::open(memory, table, slots, size).map_err(broken)
     })?;
     if let Some(link) = links.get_mut(&id) {
-        let bytes = lent.len();
+        let (bytes, mark) = (lent.len(), lent.mark());
         let mut spaces = Spaces::new(link.memory.clone(), 1);
         spaces.set(1, Some(Arc::new(ReadOnly(lent))));
         link.lent = Some(LentMemory {
             file: copy,
             bytes,
+            mark,
             spaces: Arc::new(spaces),
         });
     }

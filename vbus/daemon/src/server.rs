@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The loop: sockets, notifications of clients, and the devices' work, in turns.
 
+mod events;
+
 use crate::administer;
 use crate::again::{Again, Postponed};
 use crate::card::{Cards, Crew};
 use crate::closer::{Closer, is_memory};
 use crate::disk::Pool;
+use crate::guard;
 use crate::later::Later;
-use crate::peer::{Peer, Unsent};
+use crate::peer::Peer;
 use crate::receive::receive;
-use crate::serve::{self, Answer, Host, Link, Links};
+use crate::serve::{self, Answer, Host, Links};
 use crate::store::Store;
 use anyhow::Context;
+use events::watch;
 use paravane_confine::pass_files;
 use paravane_vbus::{ConnectionId, Error, Kind, Vbus};
 use paravane_vbus_cards::give_way;
@@ -79,6 +83,8 @@ pub struct Server {
     most_connections: usize,
     /// Since when it takes no peer.
     paused: Option<Instant>,
+    /// When the log last said that the host has no memory.
+    told_memory: Option<Instant>,
     last_peer: u64,
 }
 
@@ -114,6 +120,7 @@ impl Server {
             again: Again::default(),
             most_connections,
             paused: None,
+            told_memory: None,
             last_peer: 0,
         })
     }
@@ -149,7 +156,7 @@ impl Server {
                     DISKS => {
                         for device in self.pool.ready() {
                             if !self.vbus.woken(&device) {
-                                // It was removed meanwhile.
+                                // It was removed since.
                                 self.pool.done(&device);
                             }
                         }
@@ -161,7 +168,7 @@ impl Server {
                         if self.peers.get(&number).is_none_or(|peer| !peer.waits) {
                             self.peer(number, &mut packet);
                         } else if flags.intersects(end) {
-                            // Nobody wants its answer.
+                            // No peer waits for its answer.
                             self.end(number);
                         }
                     }
@@ -186,6 +193,9 @@ impl Server {
                 self.repeat(postponed);
             }
             self.vbus.work(BUDGET);
+            if guard::take_failed() {
+                self.end_failed();
+            }
             give_way(&mut self.vbus);
             if self.vbus.take_news() || unsent {
                 self.events();
@@ -361,7 +371,7 @@ impl Server {
             };
             peer.waits = false;
             if let (Some(id), Some(member)) = (waiting.failed, peer.member) {
-                // It may have been ended meanwhile.
+                // It may have been ended since.
                 let _ = self.vbus.close(member, id);
             }
             watch(&self.poll, waiting.peer, peer);
@@ -418,54 +428,6 @@ impl Server {
             self.closer.end(peer.who.uid, peer.socket);
         }
     }
-
-    /// Sends events to clients, as many as their sockets take.
-    fn events(&mut self) {
-        let mut gone = Vec::new();
-        let elsewhere = self.cards.elsewhere();
-        for (&number, peer) in &mut self.peers {
-            let Some(member) = peer.member else {
-                continue;
-            };
-            // A client that knows of an end works on its queues.
-            if elsewhere.any_ends() && serve::is_ending(&self.links, member, elsewhere) {
-                continue;
-            }
-            let waited = peer.unsent.is_some();
-            loop {
-                if peer.unsent.is_none() {
-                    peer.unsent = self.vbus.event(member).and_then(Unsent::new);
-                }
-                let Some(unsent) = peer.unsent.take() else {
-                    break;
-                };
-                // A lender that has gone lends nothing.
-                let lender = unsent.lender.and_then(|lender| self.links.get(&lender));
-                let file = lender.and_then(Link::lent);
-                if file.is_some() && peer.leaves_files() {
-                    gone.push(number);
-                    break;
-                }
-                match peer.send(&unsent.packet, file.as_slice()) {
-                    Ok(()) => {}
-                    Err(PacketError::Full) => {
-                        peer.unsent = Some(unsent);
-                        break;
-                    }
-                    Err(_) => {
-                        gone.push(number);
-                        break;
-                    }
-                }
-            }
-            if peer.unsent.is_some() != waited {
-                watch(&self.poll, number, peer);
-            }
-        }
-        for number in gone {
-            self.end(number);
-        }
-    }
 }
 
 fn reply(peer: &mut Peer, reply: &Reply, files: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
@@ -479,16 +441,6 @@ fn is_tried(request: &Request) -> bool {
         request,
         Request::CreateDevice { .. } | Request::SetAttribute { .. }
     )
-}
-
-/// Waits for what a peer is waited for: requests, unless one is not answered yet, and room for
-/// events.
-fn watch(poll: &OwnedFd, number: u64, peer: &Peer) {
-    let mut flags = epoll::EventFlags::empty();
-    flags.set(epoll::EventFlags::IN, !peer.waits);
-    flags.set(epoll::EventFlags::OUT, peer.unsent.is_some());
-    let data = epoll::EventData::new_u64(PEER | number);
-    let _ = epoll::modify(poll, &peer.socket, data, flags);
 }
 
 fn listen(poll: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {

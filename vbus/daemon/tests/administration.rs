@@ -109,7 +109,7 @@ fn bad_starts_end_with_one_line() {
     assert!(start(&long).contains("cannot make the socket"));
 }
 
-/// Everybody may connect, whatever the mask for new files is, and a socket in use stays.
+/// Every user may connect, whatever the mask for new files is, and a socket in use stays.
 #[test]
 fn the_socket_is_for_all_and_replaces_none_in_use() {
     let daemon = Daemon::start();
@@ -342,7 +342,7 @@ fn another_user_needs_permission() {
     denied(Some(70_002));
 }
 
-/// The C example returns all packets, also when vbusd is killed meanwhile.
+/// The C example returns all packets, also when vbusd is killed while it runs.
 #[test]
 fn a_client_in_c_works() {
     let mut daemon = Daemon::with("echo");

@@ -27,7 +27,7 @@ fn question(client: &Client) -> Vec<u8> {
     [&[0xff; 6], &mac[..], &head, &mac, &OWN, &[0; 6], &ROUTER].concat()
 }
 
-/// The client asks who the router is, and is told.
+/// The client asks for the router's address, and gets it.
 fn ask(client: &mut Client) {
     assert!(client.send(&question(client)).unwrap());
     let answer = receive(client);

@@ -56,8 +56,8 @@ fn clients_read_write_and_flush(engine: &str) {
     assert!(content(&daemon) == expected);
 }
 
-/// A client writes numbers and flushes, and vbusd is killed meanwhile: what was acknowledged is
-/// there, and the client goes on.
+/// A client writes numbers and flushes, and vbusd is killed at the same time: what was acknowledged
+/// is there, and the client continues.
 fn nothing_acknowledged_is_lost_when_vbusd_dies(engine: &str) {
     let mut daemon = daemon(engine);
     let (end, kept) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -235,7 +235,7 @@ fn a_file_that_shrinks_fails_requests_and_nothing_else(engine: &str) {
 }
 
 /// A client that connects again sees a file that is larger now as a larger disk. Another disk does
-/// not get the file, and is told so at once.
+/// not get the file, and fails at once.
 fn a_file_that_grows_is_seen_after_a_reset(engine: &str) {
     let daemon = daemon(engine);
     let mut disk = disk(&daemon);

@@ -60,7 +60,7 @@ fn each_engine_does_its_work_its_way() {
         disk.flush().unwrap();
         // A flush waits for the disk, so a ring leaves it to such a thread.
         assert_eq!(has_ring_worker(&daemon), used == "uring", "{engine}");
-        // Nobody else could use the ring.
+        // No other process could use the ring.
         let files = fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).unwrap();
         let mut links = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
         assert!(!links.any(|link| link.to_string_lossy().contains("io_uring")));

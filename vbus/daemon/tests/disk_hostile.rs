@@ -211,8 +211,8 @@ fn what_makes_no_sense_fails_and_breaches_end_the_connection(engine: &str) {
     assert_eq!(daemon.attribute("disk", "resets-broken"), 14);
 }
 
-/// Requests of random content: each is done, refused, or ends its connection. Nobody else notices,
-/// and the file has changed only where a request says so.
+/// Requests of random content: each is done, refused, or ends its connection. No other client
+/// notices, and the file has changed only where a request says so.
 fn random_requests_harm_nobody(engine: &str) {
     let daemon = daemon(engine);
     let mut beside = disk(&daemon);

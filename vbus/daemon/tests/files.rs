@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that a client sends and whose close would wait: nobody but the client notices.
+//! Files that a client sends and whose close would wait: only the client notices.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -83,7 +83,7 @@ fn files_behind_nonsense_stop_nobody() {
     });
 }
 
-/// Behind an answer that is never read, and on a socket that is refused.
+/// After an answer that is never read, and on a socket that is refused.
 #[test]
 fn files_on_a_refused_socket_stop_nobody() {
     let daemon = Daemon::with("echo");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients leave for vbusd to close, or do not read, is bounded and locks nobody out.
+//! What clients leave for vbusd to close, or do not read, is bounded and locks no client out.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -104,7 +104,7 @@ fn hold_files(daemon: &Daemon, socket: &Path) -> (Control, Vec<TcpStream>) {
     (control, others)
 }
 
-/// A user leaves so many files that the next sockets are refused, and goes on to connect.
+/// A user leaves enough files that the next sockets are refused, and continues to connect.
 #[test]
 fn sockets_that_carry_nothing_lock_nobody_out() {
     let Some((daemon, _place, socket)) = daemon() else {
@@ -132,7 +132,7 @@ fn sockets_that_carry_nothing_lock_nobody_out() {
     assert!(daemon.files() < 120, "{}", daemon.files());
 }
 
-/// A user leaves so many files that its next sockets are refused, and sends a file with each of
+/// A user leaves enough files that its next sockets are refused, and sends a file with each of
 /// them, more than vbusd holds at all.
 #[test]
 fn a_user_with_files_leaves_the_others_their_way() {

@@ -8,6 +8,7 @@ mod common;
 mod sharing;
 
 use common::{Daemon, Ends, PATIENCE, Process, name, soon, spawn};
+use paravane_vbus_client::bus::Event;
 use paravane_vbus_client::protocol::{Reply, Request};
 use paravane_vbus_client::{Client, Error, Terms};
 use sharing::{LONG, acquaint, frame, listen, next, sharing, switch};
@@ -75,6 +76,37 @@ fn where_one_does_not_agree_vbusd_copies() {
     let sent = vec![7; LONG];
     assert!(echo.send(&sent).unwrap());
     assert_eq!(next(&mut echo), sent);
+}
+
+/// What a client must know to share outlasts the loss of other events.
+#[test]
+fn sharing_goes_on_after_events_were_lost() {
+    let daemon = switch();
+    let (mut a, mut b) = (sharing(&daemon), sharing(&daemon));
+    acquaint(&daemon, &mut a, &mut b);
+    let mut control = daemon.control();
+    common::create_device(&mut control, "spare", "null");
+    let mut change = |times: usize| {
+        for _ in 0..times {
+            common::link(&mut control, "lan", "spare");
+            common::unlink(&mut control, "lan", "spare");
+        }
+    };
+    // More than the socket and vbusd's queue hold. `b` takes no event.
+    change(200);
+    let mut c = sharing(&daemon);
+    acquaint(&daemon, &mut a, &mut c);
+    // The announcement of `c` to `b` is the oldest event after these.
+    change(40);
+    let mut lost = 0;
+    soon("no event was lost", || {
+        while let Some(event) = b.event().unwrap() {
+            lost += u32::from(event == Event::Lost);
+        }
+        lost > 0
+    });
+    acquaint(&daemon, &mut c, &mut b);
+    acquaint(&daemon, &mut b, &mut c);
 }
 
 /// Another process that shares, and reads nothing.

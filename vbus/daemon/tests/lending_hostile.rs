@@ -84,7 +84,7 @@ impl Raw {
         }
     }
 
-    /// Says that it has handled so many announcements.
+    /// Says that it has handled `number` announcements.
     fn handled(&self, number: u32) {
         pwrite(&self.memory, &number.to_le_bytes(), 0).unwrap();
     }

@@ -51,7 +51,7 @@ impl Seen {
     }
 }
 
-/// Sends frames of all flows with these numbers, and looks at what comes meanwhile.
+/// Sends frames of all flows with these numbers, and checks what arrives.
 fn send(from: &mut Client, to: &mut Client, seen: &mut Seen, numbers: Range<u32>) {
     let (source, target) = (from.mac().unwrap(), to.mac().unwrap());
     for number in numbers {

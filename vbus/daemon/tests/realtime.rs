@@ -95,7 +95,7 @@ fn packets_pass_without_allocations_and_host_calls() {
         count.store(allocations() - before, Ordering::SeqCst);
         over.store(true, Ordering::SeqCst);
         // The ordinary end of a thread would make other calls.
-        // SAFETY: nobody waits for this thread, and what it has stays.
+        // SAFETY: no thread waits for this one, and what it has stays.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     });
     soon("the thread has made a host call", || {

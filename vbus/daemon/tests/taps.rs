@@ -134,8 +134,8 @@ fn sleeps(daemon: &Daemon) -> u64 {
         .unwrap()
 }
 
-/// A client is told that its tap went down, or up, at once, and not by the next frame. Other taps
-/// are others' clients'. It begins with the state that there is.
+/// A client learns at once, and not by the next frame, that its tap went down or up. It does not
+/// learn of other clients' taps. It begins with the present state.
 #[test]
 fn a_client_hears_of_the_state_of_its_tap() {
     match namespace::enter("a_client_hears_of_the_state_of_its_tap") {
@@ -161,7 +161,7 @@ fn a_client_hears_of_the_state_of_its_tap() {
         ip("link set vm1 down");
         becomes(&mut two, false);
         assert!(one.link().unwrap());
-        // The burst of changes that are told at once is used up.
+        // The burst of changes that are reported at once is used up.
         std::thread::sleep(Duration::from_millis(500));
     }
     // A name says nothing: the interface is the same.
@@ -183,7 +183,7 @@ fn a_client_hears_of_the_state_of_its_tap() {
     becomes(&mut two, true);
     other.kill().unwrap();
     other.wait().unwrap();
-    // The state while vbusd is away is told when it is back.
+    // The state while vbusd is not running is reported when it runs again.
     ip(&format!("link set {TAP} down"));
     becomes(&mut one, false);
     daemon.restart();
@@ -202,7 +202,7 @@ fn a_client_hears_of_the_state_of_its_tap() {
         let mut wait = || client.wait(Some(Duration::from_millis(300)), false);
         let woken = [wait(), wait()];
         assert_eq!((&woken[1], client.link()), (&Ok(Woken::Time), Ok(true)));
-        // Its frames are lost meanwhile, and nothing else.
+        // Its frames are lost during this, and nothing else.
         assert!(client.send(&[0x55; 60]).unwrap());
         soon("the frame is not taken", || client.reclaim() == Ok(0));
         ip(&format!("link set {TAP} up"));
@@ -210,8 +210,8 @@ fn a_client_hears_of_the_state_of_its_tap() {
     });
 }
 
-/// The interfaces of a busy host do not keep vbusd busy. A change of a tap is told all the same,
-/// also where messages of the kernel were lost.
+/// The interfaces of a busy host do not keep vbusd busy. A change of a tap is reported
+/// nevertheless, also where messages of the kernel were lost.
 #[test]
 fn changes_of_other_interfaces_wake_vbusd_rarely() {
     match namespace::enter("changes_of_other_interfaces_wake_vbusd_rarely") {

@@ -232,7 +232,7 @@ fn a_ring_that_is_never_empty_causes_no_notification() {
 /// Sends, and judges each packet before and after which the device had others all the time.
 fn keep_full(mut client: Client) {
     const JUDGED: u32 = 20_000;
-    // A few of them may have been returned already, unseen by this side, but not so many.
+    // A few of them may have been returned already, unseen by this side, but fewer than this.
     const LEAST: u32 = 128;
     let deadline = Instant::now() + Duration::from_secs(60);
     // Number of the packet with which the device began to have that many.
@@ -320,7 +320,7 @@ fn send_until(client: &mut Client, to: [u8; 6], end: &AtomicBool) {
     }
 }
 
-/// Receives so many packets, and never asks for a notification.
+/// Receives `packets` packets, and never asks for a notification.
 fn take(client: &mut Client, packets: u64) {
     let end = client.statistics.received + packets;
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -177,7 +177,7 @@ fn turmoil(taps: bool) {
                 ends += 1;
                 daemon.kill();
                 store.check();
-                // Clients and victims look for it meanwhile.
+                // Clients and victims look for it in this time.
                 thread::sleep(Duration::from_millis(rounds % 4 * 20));
                 daemon.restart();
             }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const ROLES: [Role; 2] = [Role::Transmit, Role::Receive];
-/// A side that sleeps for so long has lost a notification.
+/// A side that sleeps for this time has lost a notification.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl AnyNorth for North<'_> {
@@ -197,7 +197,7 @@ fn stream(packets: u32) {
     assert!(!failed.load(Ordering::Relaxed), "a packet was torn");
 }
 
-/// Sleeps until the other side wakes this one. A side that has failed wakes nobody.
+/// Sleeps until the other side wakes this one. A side that has failed does not wake the other one.
 fn sleep() {
     let begun = Instant::now();
     std::thread::park_timeout(PATIENCE);

@@ -40,9 +40,8 @@ struct vbus_client;
 struct vbus_client *vbus_connect(const char *socket, const char *bus, const char *device,
 				 uint32_t count, uint32_t buffer, char *error, size_t error_len);
 /*
- * The same with at most `pairs` pairs of such queues, 1 to 8: as many as the
- * device has, which vbus_pairs says. The frames of a flow go by one pair, in
- * order.
+ * Connects with at most `pairs` pairs of such queues, 1 to 8: as many as the device has, which
+ * vbus_pairs says. The frames of a flow go by one pair, in order.
  */
 struct vbus_client *vbus_connect_pairs(const char *socket, const char *bus, const char *device,
 				       uint32_t count, uint32_t buffer, uint32_t pairs,
@@ -95,7 +94,7 @@ int vbus_wait(struct vbus_client *client, int milliseconds, int room);
  */
 int64_t vbus_undelivered(struct vbus_client *client);
 /*
- * Makes the connection anew after VBUS_LOST, within this time. What was sent
+ * Connects again after VBUS_LOST, within this time. What was sent
  * and not delivered is delivered, some of it perhaps twice. 1 or an error.
  */
 int vbus_reconnect(struct vbus_client *client, uint32_t milliseconds);
@@ -192,7 +191,7 @@ void vbus_statistics(const struct vbus_client *client, struct vbus_statistics *t
 
 /*
  * Disks: devices of the type virtual-block. Each function waits until the request is done. If vbusd
- * dies meanwhile, the request is made again, for at most the time that vbus_disk_open got.
+ * dies during a request, the request is repeated, for at most the time that vbus_disk_open got.
  */
 struct vbus_disk;
 

@@ -45,7 +45,7 @@ pub enum Request {
     SetAccess {
         /// Its name.
         bus: Name,
-        /// Who may.
+        /// The users and groups that may join.
         access: Access,
     },
     /// Makes a device.

@@ -9,8 +9,8 @@
 //!
 //! A peer can write all of the memory at any time. Each side keeps its own indices, and what it
 //! needs of a descriptor, in memory of its own. It reads a word of the peer once and checks it. A
-//! breach of the rules is a [`Breach`], which the side remembers: it works no more until the
-//! connection is made anew.
+//! breach of the rules is a [`Breach`], which the side remembers: it works no more until there is a
+//! new connection.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -25,13 +25,13 @@ pub const PLACES: usize = 8;
 /// Most slots of a client.
 pub const SLOTS: u32 = 4096;
 /// Most bytes of their memory. Pages that its owner has never written are charged to the control
-/// group of whoever reads them first.
+/// group of the process that reads them first.
 pub const BYTES: u64 = 8 << 20;
 /// The words before those of slots: that of announcements, and one for each place.
 const HEAD: usize = 16;
 const _: () = assert!(HEAD > PLACES);
 
-/// Words of a client with so many slots.
+/// Words of a client with `slots` slots.
 #[must_use]
 pub fn words(slots: u32) -> usize {
     HEAD + slots as usize
@@ -78,7 +78,7 @@ impl<'a> Loans<'a> {
         }
     }
 
-    /// Client: whether its slot is lent to nobody. There must be no packet in it.
+    /// Client: whether its slot is not lent. There must be no packet in it.
     #[must_use]
     pub fn is_free(self, slot: u32) -> bool {
         fault::is(Fault::LentIsFree)
@@ -101,7 +101,7 @@ impl<'a> Loans<'a> {
             .map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Client: has handled so many announcements, modulo 2^32.
+    /// Client: has handled `number` announcements, modulo 2^32.
     pub fn set_handled(self, number: u32) {
         if let [word, ..] = self.words {
             word.store(number, Ordering::Release);

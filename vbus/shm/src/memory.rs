@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 /// Alignment of an ioq: a cache line.
 pub const ALIGN: usize = 64;
 
-/// Bytes of an ioq with so many descriptors.
+/// Bytes of an ioq with `count` descriptors.
 #[must_use]
 pub fn size(count: u32) -> usize {
     size_of::<Ioq>() + count as usize * size_of::<Descriptor>()
@@ -97,7 +97,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// So many words in shared memory. `None`: the memory is too small or not aligned.
+/// `count` words in shared memory. `None`: the memory is too small or not aligned.
 ///
 /// # Safety
 /// As for [`Queue::make`].
@@ -107,7 +107,7 @@ pub unsafe fn words<'a>(memory: NonNull<u8>, len: usize, count: usize) -> Option
     if bytes > len || !memory.addr().get().is_multiple_of(align_of::<AtomicU32>()) {
         return None;
     }
-    // SAFETY: so many bytes are mapped and aligned, and every bit pattern is a value of the type,
+    // SAFETY: the bytes are mapped and aligned, and every bit pattern is a value of the type,
     // also while a peer writes.
     Some(unsafe { core::slice::from_raw_parts(memory.cast().as_ptr(), count) })
 }

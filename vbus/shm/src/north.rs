@@ -207,7 +207,7 @@ impl<'a, P: AsMut<[Posted]> + AsRef<[Posted]>> North<'a, P> {
     }
 
     /// Transmit: makes a packet that has not come back one without bytes and flags: the one after
-    /// so many others. Only while the ring has no south, which may have read it before.
+    /// `number` others. Only while the ring has no south, which may have read it before.
     pub fn empty(&mut self, number: u32) {
         if self.role == Role::Transmit && number < self.outstanding() {
             let (_, descriptor) = self.ring.at(self.head.wrapping_add(number));

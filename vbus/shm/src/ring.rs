@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-//! ioq: a ring of descriptors without locks (seed 003). Its words, its rules, and their breaches.
+//! ioq: a ring of descriptors without locks (Haskins, "virtual-bus", 2009). Its words, its rules,
+//! and their breaches.
 //!
 //! `valid` is the range of descriptors that have a buffer, and `inuse` that of those with a packet.
 //! The four indices count modulo 2^32, so a full ring needs no flag: its tail is its head plus the
@@ -116,7 +117,7 @@ impl<'a> Ring<'a> {
         self.descriptors.len() as u32
     }
 
-    /// Whether a ring may have so many descriptors.
+    /// Whether a ring may have `count` descriptors.
     #[must_use]
     pub fn allowed(count: u32) -> bool {
         count.is_power_of_two() && u64::from(count) <= layout::VBUS_COUNT_MAX

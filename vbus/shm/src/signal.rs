@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-//! shm-signal: an edge-triggered notification with three flags in shared memory (seed 003).
+//! shm-signal: an edge-triggered notification with three flags in shared memory (Haskins,
+//! "virtual-bus", 2009).
 //!
 //! | | injector | the side itself |
 //! |---|---|---|

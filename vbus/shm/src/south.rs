@@ -33,7 +33,7 @@ pub struct South<'a> {
 impl<'a> South<'a> {
     /// Becomes the south of a ring that the north has begun, also in the place of a south that has
     /// died at any moment: the owners of the descriptors say where it was. A packet that it had
-    /// taken and not completed is taken again. The north posts and takes nothing meanwhile.
+    /// taken and not completed is taken again. The north posts and takes nothing during this call.
     ///
     /// # Errors
     /// The north's indices or the owners contradict each other.
@@ -127,8 +127,8 @@ impl<'a> South<'a> {
         Ok(Some(place))
     }
 
-    /// Receive: whether the north has handed over so many buffers. One that broke the rules may
-    /// still miss some of them when they are taken.
+    /// Receive: whether the north has handed over this number of buffers. One that broke the rules
+    /// may still miss some of them when they are taken.
     #[must_use]
     pub fn has(&self, buffers: u32) -> bool {
         match buffers.checked_sub(1) {

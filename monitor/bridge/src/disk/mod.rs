@@ -96,7 +96,7 @@ impl Disk {
         }
     }
 
-    /// The same with a fault.
+    /// Plants a fault in the disk.
     #[must_use]
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
@@ -187,7 +187,8 @@ impl Disk {
         }
     }
 
-    /// Tells the guest what became of a request, and gives back what need not wait for others.
+    /// Reports the result of a request to the guest, and returns the descriptors that need not wait
+    /// for others.
     fn finish(&mut self, memory: &Memory, (number, status): (u64, u32)) {
         let index = usize::try_from(number.wrapping_sub(self.first)).ok();
         let Some(taken) = index.and_then(|index| self.taken.get_mut(index)) else {
@@ -242,7 +243,7 @@ impl Disk {
                 self.service.alone_done(next.is_some());
             }
         }
-        // One that was taken is not left behind.
+        // A request that was taken is always begun.
         if let Some(done) = next.and_then(|request| self.service.begin(request, false)) {
             self.finish(memory, done);
         }

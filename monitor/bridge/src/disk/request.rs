@@ -115,7 +115,7 @@ pub struct Request {
 }
 
 impl Job for Request {
-    /// Its number, and what the guest is told.
+    /// Its number, and the result for the guest.
     type Done = (u64, u32);
 
     fn effect(&self) -> Effect {

@@ -327,7 +327,7 @@ fn a_request_has_an_end() {
         assert_eq!(parts.add(&place(512)), Ok(true));
     }
     assert_eq!(parts.add(&place(512)), Err(Broken::Parts));
-    // A ring that one request fills waits for the rest, and keeps nobody busy.
+    // A ring that one request fills waits for the rest, and keeps no thread busy.
     let mut m = machine(Mode::Write);
     let header = m.header(what(READ, 0, 1), true);
     for _ in 1..COUNT {

@@ -215,7 +215,7 @@ impl Parts {
         field(&self.header, at).map_or(0, u32::from_le_bytes)
     }
 
-    /// What the request asks for, of a disk like this, in at most so many bytes.
+    /// What the request asks for, of a disk like this, in at most `most` bytes.
     #[must_use]
     pub fn wanted(&self, disk: &Geometry, most: usize) -> Wanted {
         let refused = Wanted::Refused(layout::VBUS_BLOCK_FAILED);
@@ -288,7 +288,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Tells the client the status. Nothing of the request is touched after this.
+    /// Stores the status for the client. Nothing of the request is touched after this.
     ///
     /// # Errors
     /// The header is outside of the client's memory.

@@ -154,7 +154,7 @@ impl Turn {
         self.packets = self.packets.saturating_sub(1);
     }
 
-    /// So many bytes were copied for a receiver that has not taken them.
+    /// `len` bytes were copied for a receiver that has not taken them.
     fn wasted(&mut self, len: usize) {
         self.bytes = self.bytes.saturating_sub(len);
     }

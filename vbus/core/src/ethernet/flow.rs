@@ -28,7 +28,7 @@ impl Flows {
         }
     }
 
-    /// The pair for a frame to the guest, one of so many.
+    /// The pair for a frame to the guest, one of `pairs`.
     pub fn pair(&self, frame: &[u8], pairs: usize) -> usize {
         let flow = Flow::of(frame);
         match self.0.get(usize::from(flow.0)) {
@@ -49,7 +49,7 @@ impl Flow {
         Flow(number(frame))
     }
 
-    /// One of so many pairs, the same for all frames of the flow.
+    /// One of `pairs` pairs, the same for all frames of the flow.
     #[must_use]
     pub fn spread(self, pairs: usize) -> usize {
         usize::from(self.0).checked_rem(pairs).unwrap_or(0)

@@ -134,11 +134,12 @@ impl Frame {
         rest.first_chunk().map(|from| (*to, *from))
     }
 
-    /// Passes the frame on, or the next segment of it, to a receiver that `takes` so much. `give`
-    /// is called at most once, with what the receiver gets, and its flags.
+    /// Passes the frame on, or the next segment of it, to a receiver. `takes` says which unfinished
+    /// frames the receiver accepts. `give` is called at most once, with what the receiver gets, and
+    /// its flags.
     ///
     /// A frame that has begun to be cut goes on to be. One that makes no sense is too long for
-    /// everybody.
+    /// every port.
     ///
     /// # Errors
     /// Those of `give`, and of the client's memory.
@@ -183,7 +184,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Copies the headers, up to this length, and so many bytes from there on.
+    /// Copies the headers, `head` bytes, and `len` bytes after them.
     fn copy(&mut self, memory: &dyn MemoryContext, head: usize, len: usize) -> Result<(), Outside> {
         self.space.clear();
         let head = self.head.get(..head).unwrap_or(&self.head);

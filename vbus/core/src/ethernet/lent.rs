@@ -61,9 +61,9 @@ impl Lent {
         to.extend_from_slice(head);
     }
 
-    /// Reads it from a buffer that has so many bytes, of which these are the first [`MOST`], or
-    /// all. False: it makes no sense. Whether the parts are in the sender's memory is checked where
-    /// they are read.
+    /// Reads it from the first [`MOST`] bytes of a buffer, or all of it, and from the buffer's
+    /// length. False: it makes no sense. Whether the parts are in the sender's memory is checked
+    /// where they are read.
     pub fn read(&mut self, from: &[u8], used: usize) -> bool {
         let word = |at: usize| {
             let bytes = from.get(at..).and_then(<[u8]>::first_chunk);

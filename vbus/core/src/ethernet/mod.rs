@@ -74,7 +74,7 @@ pub mod flag {
 
     /// The frame goes on in the next descriptor.
     pub const MORE: u32 = word(layout::VBUS_ETHERNET_MORE);
-    /// A checksum is to be completed.
+    /// A checksum must be completed.
     pub const CSUM: u32 = word(layout::VBUS_ETHERNET_CSUM);
     /// A long TCP segment over IPv4.
     pub const TSO4: u32 = word(layout::VBUS_ETHERNET_TSO4);
@@ -85,7 +85,7 @@ pub mod flag {
     const START: u32 = word(layout::VBUS_ETHERNET_START_SHIFT);
     const SIZE: u32 = word(layout::VBUS_ETHERNET_SIZE_SHIFT);
 
-    /// What the long TCP segment is over, if the frame is one.
+    /// The version of IP of the long TCP segment, if the frame is one.
     #[must_use]
     pub fn long_over(flags: u32) -> Option<Ip> {
         match flags & TSO6 {
@@ -144,7 +144,7 @@ pub struct Unfinished {
     pub checksum: bool,
     /// A TCP segment over IPv4 is as long as several. Not without the first.
     pub long4: bool,
-    /// The same over IPv6.
+    /// A TCP segment over IPv6 is as long as several. Not without the first.
     pub long6: bool,
 }
 

@@ -82,7 +82,7 @@ impl Tcp {
         (self.tcp, self.tcp + CHECKSUM)
     }
 
-    /// The payload of the segment after so many bytes: where it begins, its length, and whether
+    /// The payload of the segment after `done` bytes: where it begins, its length, and whether
     /// another one follows.
     pub fn payload(&self, done: usize) -> (usize, usize, bool) {
         let first = done.min(self.payload);

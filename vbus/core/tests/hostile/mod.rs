@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's end of a connection that keeps the rules until it is told to break them.
+//! A client's end of a connection that keeps the rules until the test makes it break them.
 
 use crate::common::{Bell, Memory, buffer};
 use paravane_fuzz::Input;

@@ -35,8 +35,8 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts the thread, which confines itself and opens no file. It runs at most so many cards,
-    /// and tells them of changes of interfaces.
+    /// Starts the thread, which confines itself and opens no file. It runs at most `most` cards,
+    /// and notifies them of changes of interfaces.
     ///
     /// # Errors
     /// The host has no thread for it, or refuses the policy.
@@ -92,12 +92,12 @@ impl Crew {
     /// Has something done on the thread, after all that was ordered before. Does not wait.
     ///
     /// # Errors
-    /// Too much is to be done already.
+    /// Too many orders wait already.
     pub fn order(&self, what: impl FnOnce(&mut Worker) + Send + 'static) -> Result<(), Error> {
         self.prepared(|_| (), |worker, ()| what(worker))
     }
 
-    /// The same for what must be done, and follows something that was admitted.
+    /// Has something done that must be done, and follows something that was admitted.
     pub fn must(&self, what: impl FnOnce(&mut Worker) + Send + 'static) {
         self.pass(|_| (), |worker, ()| what(worker));
     }
@@ -106,7 +106,7 @@ impl Crew {
     /// where the thread has a keeper.
     ///
     /// # Errors
-    /// Too much is to be done already.
+    /// Too many orders wait already.
     pub fn prepared<T: Send + 'static>(
         &self,
         first: impl FnOnce(Option<&Keeper>) -> T + Send + 'static,
@@ -129,7 +129,7 @@ impl Crew {
     /// Tries something, and notes what became of it.
     ///
     /// # Errors
-    /// Too much is to be done already.
+    /// Too many orders wait already.
     pub fn attempt(&self, what: Try) -> Result<(), Error> {
         let note = |worker: &mut Worker, done: Result<(), Error>| {
             worker.note(done.map(|()| Vec::new()));
@@ -141,7 +141,7 @@ impl Crew {
     }
 
     /// Has something taken from the thread, and then something done that may take long where the
-    /// thread has a keeper. What is ordered later is done after both. It must be done.
+    /// thread has a keeper. Later orders are carried out after both. It must be done.
     pub fn finish<T: Send + 'static>(
         &self,
         take: impl FnOnce(&mut Worker) -> T + Send + 'static,
@@ -271,7 +271,7 @@ impl Elsewhere {
         !self.all().ending.is_empty()
     }
 
-    /// How many of them are on that thread: those of one thread keep nobody from another.
+    /// How many of them are on that thread: those of one thread do not limit another one.
     pub fn ending_on(&self, crew: &Crew) -> usize {
         let all = self.all();
         let theirs = all

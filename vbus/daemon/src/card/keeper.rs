@@ -40,7 +40,7 @@ impl Keeper {
         Keeper::start("tap-keeper", "vbusd-tap-keeper", Files::taps())
     }
 
-    /// The same of networks.
+    /// Starts the thread of networks, which confines itself.
     ///
     /// # Errors
     /// As those of [`of_taps`](Keeper::of_taps).
@@ -126,7 +126,7 @@ mod tests {
         let keeper = Keeper::of_taps().unwrap();
         let (go, wait) = mpsc::channel::<()>();
         keeper.give(move || {
-            // Ends when the sender is gone.
+            // Ends when the sender is dropped.
             let _ = wait.recv();
         });
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -134,7 +134,7 @@ mod tests {
         drop(writer);
         offloads.set(Offload::default());
         drop(offloads);
-        // Nobody can write any more.
+        // No write end is open any more.
         assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
         drop(go);
     }

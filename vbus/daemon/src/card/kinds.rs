@@ -18,7 +18,7 @@ pub fn on_link(mut card: Wire, waker: &Waker) -> Made {
     }
 }
 
-/// The same on a network of its own, which never goes away.
+/// A card on a network of its own, which never ends.
 pub fn on_stack(mut card: Stack, waker: &Waker) -> Made {
     card.base.start(waker);
     Made {
@@ -39,7 +39,7 @@ pub trait Kind: Send {
     /// The attributes that it has of its own.
     fn attributes(&self) -> Vec<Attribute>;
 
-    /// Sets one. It is called while there is no client. Returns what is to be tried before the
+    /// Sets one. It is called while there is no client. Returns what must be tried before the
     /// attribute counts, where cards are opened.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ pub fn error(error: &NetError) -> Error {
     Error::new(kind, error.to_string())
 }
 
-/// A tap, which is open while its client is connected: frames that nobody waits for are lost
-/// before, and the host sees no carrier.
+/// A tap, which is open while its client is connected: earlier, frames are lost, and the host sees
+/// no carrier.
 #[derive(Clone, Debug, Default)]
 pub struct Tap {
     tap: String,

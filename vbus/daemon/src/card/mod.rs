@@ -44,8 +44,8 @@ use user::User;
 const TAPS: usize = 64;
 const PART_OF_TAPS: usize = 16;
 const FILES_OF_TAP: usize = 4;
-/// The same of networks. Besides its sockets, those of published ports among them, one has an epoll
-/// and a timer, and four spare connections.
+/// The same bounds for networks. Besides its sockets, those of published ports among them, one has
+/// an epoll and a timer, and four spare connections.
 const NETWORKS: usize = 16;
 const PART_OF_NETWORKS: usize = 2;
 const FILES_OF_NETWORK: usize = network::MAX_TCP + network::MAX_UDP + user::PORTS + 8;
@@ -167,8 +167,8 @@ impl Cards {
         self.news.outcomes()
     }
 
-    /// Becomes readable, once for each edge, when connections are to be closed, a card has ended,
-    /// or orders were carried out.
+    /// Becomes readable, once for each edge, when connections must be closed, a card has ended, or
+    /// orders were carried out.
     pub fn bell(&self) -> &OwnedFd {
         self.news.bell()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the threads of cards tell the first thread: connections that it is to close, and what
-//! became of orders.
+//! Messages of the threads of cards to the first thread: connections that it must close, and the
+//! results of orders.
 
 use anyhow::Context;
 use paravane_vbus::{Broken, ConnectionId, Error, Name};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Debug)]
 pub enum End {
     /// The client broke the protocol.
@@ -79,7 +79,7 @@ impl News {
         self.ring();
     }
 
-    /// What was told since the last call.
+    /// What was reported since the last call.
     pub fn outcomes(&self) -> Vec<(u64, Outcome)> {
         std::mem::take(&mut *lock(&self.outcomes))
     }

@@ -29,7 +29,7 @@ pub struct Orders {
 #[derive(Default)]
 struct Waiting {
     orders: VecDeque<Order>,
-    /// Nobody gives any more.
+    /// No thread gives any more.
     closed: bool,
 }
 
@@ -66,7 +66,7 @@ impl Orders {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Whether there is room for another order, where so many more are on their way.
+    /// Whether there is room for another order, beside those that are still to come.
     ///
     /// # Errors
     /// Too many wait.
@@ -90,7 +90,7 @@ impl Orders {
         self.lock().orders.pop_front()
     }
 
-    /// Nobody gives any more.
+    /// Ends the orders: no thread gives any more.
     pub fn close(&self) {
         self.lock().closed = true;
         self.ring();
@@ -101,7 +101,7 @@ impl Orders {
         self.lock().orders.is_empty()
     }
 
-    /// Whether nobody gives any more, and none waits.
+    /// Whether no thread gives any more, and none waits.
     pub fn is_over(&self) -> bool {
         let waiting = self.lock();
         waiting.closed && waiting.orders.is_empty()

@@ -42,7 +42,7 @@ fn bus(cards: &Cards, class: &str) -> (Vbus, MemberId) {
 fn stand(crew: &Crew) -> Sender<()> {
     let (go, wait) = channel();
     crew.must(move |_| {
-        // Ends when the sender is gone.
+        // Ends when the sender is dropped.
         let _ = wait.recv();
     });
     go
@@ -239,7 +239,7 @@ fn frames_pass_while_a_tap_is_opened() {
     let (begun, stands) = channel();
     let opens = move |_: Option<&Keeper>| {
         begun.send(()).unwrap();
-        // Ends when the sender is gone.
+        // Ends when the sender is dropped.
         let _ = wait.recv();
     };
     cards.taps.prepared(opens, |_, ()| ()).unwrap();

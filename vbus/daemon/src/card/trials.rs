@@ -9,7 +9,7 @@ use super::kinds::Try;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A trial that is to be made: by which thread, and of which value.
+/// A requested trial: its thread, and its value.
 pub struct Trial {
     pub crew: Arc<Crew>,
     pub value: String,

@@ -110,7 +110,7 @@ fn ports(value: &str) -> Result<Vec<Publish>, Error> {
         let port: Publish = word
             .parse()
             .map_err(|why| bad(format!("{word:.40?}: {why:.120}")))?;
-        // Nobody would learn which port the host has chosen this time.
+        // There is no way to learn which port the host has chosen.
         if port.host.port() == 0 {
             let text = format!("{word:.40?}: the host's port is 1 to 65535 here");
             return Err(bad(text));

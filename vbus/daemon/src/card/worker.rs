@@ -8,6 +8,7 @@
 use super::keeper::Keeper;
 use super::news::{End, News, Outcome};
 use super::orders::Orders;
+use crate::guard;
 use paravane_net::{Changes, Interface};
 use paravane_vbus::limits;
 use paravane_vbus::polls::Stretch;
@@ -68,7 +69,7 @@ struct Running {
     /// When it does.
     stretch: Stretch,
     awake: bool,
-    /// The first thread was told that it is to close the connection.
+    /// The first thread was notified to close the connection.
     ended: bool,
 }
 
@@ -76,7 +77,7 @@ struct Running {
 pub struct Worker {
     poll: Arc<OwnedFd>,
     news: Arc<News>,
-    /// Tells cards on taps whether these are up.
+    /// Informs cards on taps whether these are up.
     changes: Option<Arc<Changes>>,
     cards: BTreeMap<ConnectionId, Running>,
     /// Room for those of a round that have work.
@@ -138,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Its cards are told of changes of the host's interfaces.
+    /// Its cards get changes of the host's interfaces.
     pub fn hear(&mut self, changes: Changes) {
         self.changes = Some(Arc::new(changes));
         self.await_changes();
@@ -172,13 +173,13 @@ impl Worker {
         }
     }
 
-    /// Runs until nobody can give orders any more.
+    /// Runs until no thread can give orders any more.
     pub fn run(mut self, orders: &Orders) {
         while self.round(orders, None) {}
     }
 
-    /// Waits until there is something to do, at most so long, and does some of it. False: all was
-    /// done, and nobody can give orders any more.
+    /// Waits until there is something to do, at most for `most`, and does some of it. False: all
+    /// was done, and no thread can give orders any more.
     pub(super) fn round(&mut self, orders: &Orders, most: Option<&Timespec>) -> bool {
         let none = epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -214,7 +215,7 @@ impl Worker {
         goes_on
     }
 
-    /// Whether there is something to do for which nothing is to be waited.
+    /// Whether there is work that waits for nothing.
     pub(super) fn has_work(&self, orders: &Orders) -> bool {
         !orders.is_empty() || self.cards.values().any(|card| card.awake)
     }
@@ -225,7 +226,7 @@ impl Worker {
         self.cards.keys().copied()
     }
 
-    /// Does some of what was ordered. False: all was done, and nobody can give orders any more.
+    /// Carries out some of the orders. False: all was done, and no thread can give orders any more.
     fn obey(&mut self, orders: &Orders) -> bool {
         for order in std::iter::from_fn(|| orders.next()).take(OBEYED) {
             order(self);
@@ -240,7 +241,8 @@ impl Worker {
         }
     }
 
-    /// Tells the first thread what became of the orders before, for an answer that waits for it.
+    /// Reports the result of the orders before to the first thread, for an answer that waits for
+    /// it.
     pub fn answer(&mut self, number: u64) {
         self.news.tell(number, self.outcome.take());
     }
@@ -257,6 +259,10 @@ impl Worker {
         }
         let mut round = Round::default();
         card.turn(id, &mut round);
+        if guard::any_failed() {
+            // The first thread ends the connection.
+            self.news.ring();
+        }
         let broken = round.broken.pop().map(|(_, why)| End::Broken(why));
         let gone = || {
             let presence = card.made.presence.as_ref()?;
@@ -331,7 +337,7 @@ impl Worker {
         card.made.card.share(id, queue, end)
     }
 
-    /// A client calls its card. Returns the result, of at most so many bytes.
+    /// A client calls its card. Returns the result, of a bounded number of bytes.
     pub fn call(
         &mut self,
         id: ConnectionId,

@@ -117,12 +117,12 @@ impl Image {
         Ok(image)
     }
 
-    /// Whether the client is told that its request was done, if it was `done` or not.
+    /// Whether to report success to the client, for a request that was `done` or not.
     ///
-    /// A flush that has failed fails all that follow. The host tells of data that it could not
-    /// write once for each open file, then takes its pages for written, and tries no more. But all
+    /// A flush that has failed fails all that follow. The host reports data that it could not write
+    /// once for each open file, then treats its pages as written, and tries no more. But all
     /// clients share the open file, and what was lost may be of any of them. The contents of the
-    /// disk are unknown until it is opened anew.
+    /// disk are unknown until it is opened again.
     pub fn settles(&self, operation: Operation, done: bool) -> bool {
         if operation != Operation::Flush {
             return done;

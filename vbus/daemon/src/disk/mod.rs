@@ -182,7 +182,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Opens the file, unless that was done; and looks how large it is if nobody uses it.
+    /// Opens the file, unless that was done, and reads its size if no client uses the disk.
     fn ready(&mut self) -> Result<(), Error> {
         self.check_engine(self.engine)?;
         if self.image.is_none() && self.file.is_some() {
@@ -390,7 +390,7 @@ impl Device for Disk {
 
     fn woken(&mut self) {
         if self.ports.is_empty() {
-            // Nobody waits for it, and nobody makes the device work.
+            // No client waits for it, and no client makes the device work.
             self.deliver(&mut Round::default());
         }
     }

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What is to be done with a file.
+/// An operation on a file.
 #[derive(Debug)]
 pub enum Action {
-    /// So many bytes.
+    /// Reads this number of bytes.
     Read(usize),
     /// These bytes.
     Write(Vec<u8>),
@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-/// Who is told what became of a request.
+/// The receiver of the result of a request.
 #[derive(Debug)]
 pub struct Ticket {
     /// The device, its connection and the number of the request there.
@@ -96,7 +96,7 @@ pub struct Done {
     pub result: Option<Vec<u8>>,
 }
 
-/// What the thread is told.
+/// A message to the thread.
 #[derive(Debug)]
 pub enum Message {
     Job(Job),
@@ -170,7 +170,7 @@ impl Inbox {
         self.messages.recv().ok()
     }
 
-    /// The thread will wait for [`Inbox::wake`] if no message has come meanwhile.
+    /// The thread will wait for [`Inbox::wake`], unless this returns a message that has come.
     pub fn rest(&self) -> Option<Message> {
         self.asleep.store(true, Ordering::Relaxed);
         // See `send`.
@@ -203,7 +203,7 @@ pub struct Outbox {
 type Results = Arc<Mutex<BTreeMap<Name, Vec<Done>>>>;
 
 impl Outbox {
-    /// For nobody yet.
+    /// Without a receiver yet.
     ///
     /// # Errors
     /// The host has no eventfd.
@@ -271,7 +271,7 @@ impl Pool {
         })?;
         let refusal = refusal.get().cloned();
         if let Some(why) = &refusal {
-            // Nobody need read it: the attribute `engine-used` of a disk says so, too.
+            // It may remain unread: the attribute `engine-used` of a disk says so, too.
             let _ = writeln!(
                 std::io::stderr(),
                 "vbusd: disks are read and written without io_uring, which the host refuses: {why}"

@@ -67,7 +67,8 @@ impl Port {
         Ok(all)
     }
 
-    /// Tells the client what became of a request, and gives back what need not wait for others.
+    /// Reports the result of a request to the client, and returns the descriptors that need not
+    /// wait for others.
     pub fn finish(&mut self, number: u64, status: u64, read: &[u8]) -> Result<(), Broken> {
         let index = self.index(number);
         let taken = index.and_then(|index| self.taken.get_mut(index));
@@ -93,7 +94,7 @@ impl Port {
         }
     }
 
-    /// Tells the client of what was done.
+    /// Notifies the client of what was done.
     pub fn signal(&mut self) {
         if let Some(tx) = &mut self.tx {
             tx.signal();

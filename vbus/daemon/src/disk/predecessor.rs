@@ -3,7 +3,8 @@
 //!
 //! A vbusd that is killed leaves its ring to the host's kernel, which ends it some milliseconds
 //! after the process, and with it the locks of its files. A request that finds such a file just
-//! after the start is made again a little later (`crate::again`); all others are served meanwhile.
+//! after the start is repeated a little later (`crate::again`); all others are served in the
+//! meantime.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -67,7 +68,8 @@ mod tests {
         assert!(predecessor.met() && !predecessor.met());
     }
 
-    /// A locked file is found so often at this time after the start. Is it waited for then?
+    /// Whether a locked file is waited for that was found `attempts` times, at this time after the
+    /// start.
     fn waits(since: Duration, attempts: u32) -> bool {
         let mut predecessor = Predecessor::new();
         predecessor.start = Instant::now().checked_sub(since).unwrap();

@@ -343,7 +343,7 @@ impl Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Whole,
-    /// So many bytes more.
+    /// This number of further bytes.
     Part(usize),
     /// The host could not do it now. Its threads have waited already where that is of use, so this
     /// thread, which all disks need, does not.
@@ -351,7 +351,7 @@ enum Progress {
     Failed,
 }
 
-/// How far a request has come of which the ring says this, with so many bytes left before.
+/// How far a request has come with this result of the ring, with `left` bytes left before.
 fn progress(operation: Operation, left: usize, result: Result<usize, Errno>) -> Progress {
     match result {
         Ok(_) if operation == Operation::Flush => Progress::Whole,

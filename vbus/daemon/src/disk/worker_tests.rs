@@ -45,7 +45,7 @@ impl Client<'_> {
         }));
     }
 
-    /// Waits for so many results.
+    /// Waits for `count` results.
     fn results(&self, count: usize) -> Vec<Done> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut all = Vec::new();

@@ -172,7 +172,7 @@ impl Host<'_> {
     /// The files of the folder that this process has open.
     fn open_files(&self) -> usize {
         let all = fs::read_dir("/proc/self/fd").unwrap();
-        // Another test may have closed one meanwhile.
+        // Another test may have closed one.
         let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
         links.filter(|link| link.starts_with(&self.folder)).count()
     }

@@ -2,7 +2,7 @@
 /*
  * loop SOCKET: a client with a loop of its own, on the echo `dev` of the bus
  * `lan`. It checks each function of vbus.h that such a program uses, says
- * "ready", prints the events that come, and ends when its device is gone.
+ * "ready", prints the events that come, and ends when its device was removed.
  */
 #define _GNU_SOURCE
 #include <paravane/vbus.h>
@@ -112,7 +112,7 @@ static void paths_are_short(void)
 	for (i = 0; i < 3000 && !strict_allocations; i++)
 		nanosleep(&pause, NULL);
 	CHECK(strict_allocations == 1 && !strict_failed);
-	/* Its end by the bare call tells the library nothing: nobody joins it. */
+	/* The library does not learn of its end by the bare call: no thread joins it. */
 }
 
 static void one_notification_is_for_many(void)

@@ -220,7 +220,7 @@ fn answer(device: &File, number: u64, error: i32, bytes: &[u8]) {
     let mut all = words(&[len, error.cast_unsigned()]);
     all.extend(number.to_le_bytes());
     all.extend(bytes);
-    // The request may have ended meanwhile.
+    // The request may have ended.
     let mut device = device;
     let _ = device.write(&all);
 }

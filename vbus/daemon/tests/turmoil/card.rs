@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 const DATAGRAM: usize = 1000;
 /// Most datagrams that are not acknowledged.
 const WINDOW: u64 = 16;
-/// After so long without an answer a client asks for the address of the other end, and sends again.
+/// After this time without an answer a client asks for the address of the other end, and sends
+/// again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A stream that stands still for so long has failed.
+/// A stream that is stalled for this time has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENT_PORT: u16 = 5000;
 const UDP: u8 = 17;
@@ -113,7 +114,7 @@ pub struct Stream<'a> {
     /// Its number.
     name: u64,
     server: &'a Server,
-    /// The Ethernet address of the other end, once that was told.
+    /// The Ethernet address of the other end, once it is known.
     peer: Option<[u8; 6]>,
     acknowledged: u64,
     /// The next to be sent, which was perhaps sent before.

@@ -82,8 +82,8 @@ impl Changes<'_> {
         }
     }
 
-    /// The file of the disk loses its name while it is written. Nobody notices until it has to be
-    /// opened again. Its writers go on when it has its name back.
+    /// The file of the disk loses its name while it is written. No client notices until it has to
+    /// be opened again. Its writers go on when it has its name back.
     fn a_file_without_a_name(&self, daemon: &mut Daemon, may_end: bool) {
         // It is open.
         self.store.is_written();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients of a disk that write records, and the disk's file, which loses its name meanwhile.
+//! Clients of a disk that write records, and the disk's file, which loses its name at the same
+//! time.
 
 use paravane_vbus_client::{Disk, Error, SECTOR};
 use std::fs::{self, File};

@@ -31,7 +31,7 @@ impl Holdings {
             .find_map(|line| line.strip_prefix("RssAnon:"));
         let memory = line.unwrap().split_whitespace().next().unwrap();
         let threads = fs::read_dir(format!("{folder}/task")).unwrap();
-        // One may end meanwhile.
+        // One may end in between.
         let threads =
             threads.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
         Holdings {
@@ -60,7 +60,7 @@ impl Holdings {
     }
 
     /// Waits until a process has no more descriptors, threads and processes, and compares its
-    /// memory, of which it may have so many KiB more.
+    /// memory, of which it may have `memory` KiB more.
     pub fn are_all(self, what: &str, process: u32, memory: u64) {
         let begun = Instant::now();
         loop {

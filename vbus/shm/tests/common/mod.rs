@@ -34,7 +34,7 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Memory for a ring of so many descriptors.
+    /// Memory for a ring of `count` descriptors.
     pub fn new(count: u32) -> Self {
         let len = size(count);
         let layout = Layout::from_size_align(len, ALIGN).unwrap();

@@ -26,12 +26,12 @@ unsafe impl Sync for Slot {}
 
 impl Slot {
     fn write(&self, value: u32) {
-        // SAFETY: loom checks that nobody else accesses it.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0.with_mut(|slot| unsafe { *slot = value });
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: loom checks that nobody writes it.
+        // SAFETY: loom checks that no thread writes it.
         self.0.with(|slot| unsafe { *slot })
     }
 }

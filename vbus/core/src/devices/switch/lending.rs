@@ -2,11 +2,11 @@
 //! Frames that stay in their sender's memory: the ports that have agreed to that, and what is lent
 //! from one to another.
 //!
-//! A port that shares has a *place*, by which the others know its memory. It is told of the others
-//! one at a time, so that no more than one file at a time is on its way to its client. A slot that
-//! is lent is free again when the receiver has posted the descriptor again by which it got it. A
-//! sender is held by nobody: its descriptors go back at once, and what finds no free slot is
-//! copied.
+//! A port that shares has a *place*, by which the others know its memory. The switch announces the
+//! others to it one at a time, so that no more than one file at a time is on its way to its client.
+//! A slot that is lent is free again when the receiver has posted the descriptor again by which it
+//! got it. No receiver can hold a sender up: its descriptors are returned at once, and what finds
+//! no free slot is copied.
 //!
 //! A receiver holds no more of a sender's slots than are free. So one that keeps all that it gets
 //! has half of them, a second one a third, and some are left for the others.
@@ -33,7 +33,7 @@ struct Held {
     slot: u32,
 }
 
-/// What a port was told of a place.
+/// What was last announced to a port of a place.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     lender: ConnectionId,
@@ -80,7 +80,7 @@ impl Share {
             .saturating_sub(self.total)
     }
 
-    /// What the port is to be told next of a place that this lender has now.
+    /// The next announcement to the port of a place that this lender has now.
     fn announcement(&mut self, place: usize, now: Option<ConnectionId>) -> Option<Event> {
         let known = self.known.get_mut(place)?;
         let before = known.map(|known| known.lender);
@@ -207,7 +207,7 @@ impl Lending {
             let Some(port) = ports.get(&receiver.id) else {
                 continue;
             };
-            // It leaves the port while the lenders are told.
+            // It leaves the port while the lenders are notified.
             let mut held = std::mem::take(&mut receiver.held);
             for (queue, pair) in held.iter_mut().zip(&port.pairs) {
                 let Some(rx) = &pair.queues.rx else {
@@ -236,8 +236,8 @@ impl Lending {
         }
     }
 
-    /// Tells ports of others that share, or share no more: each of the next one when its client has
-    /// handled the last.
+    /// Announces to ports the others that share, or share no more: the next one when the port's
+    /// client has handled the last.
     pub fn announce(&mut self, round: &mut Round) {
         if !std::mem::take(&mut self.news) {
             return;
@@ -300,7 +300,7 @@ impl Lending {
         Ok(Some((sent, self.buffer.len())))
     }
 
-    /// Makes what a port is told of a frame. False: the frame cannot be lent to it.
+    /// Creates the description of a frame for a port. False: the frame cannot be lent to it.
     fn describe(
         &mut self,
         from: ConnectionId,

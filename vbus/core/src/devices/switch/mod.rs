@@ -18,7 +18,7 @@
 //! With the attribute `share`, ports may agree to read each other's frames where they lie
 //! (`lending`). Between two of these the switch copies only the headers of a long frame.
 //!
-//! Calls are those of venet (seed 003): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`;
+//! Calls are those of venet (Haskins, 2009): `LINKUP`, `LINKDOWN`, `MACQUERY`, `NEGCAP`, `FLUSHRX`;
 //! `PAIRS`; `MACSET`, by which a client that comes back asks for the address that it had; and
 //! `KICK`.
 
@@ -103,7 +103,7 @@ enum Step {
 enum Next {
     /// It was delivered, or dropped.
     Gone,
-    /// Further segments are to be cut off.
+    /// Further segments must be cut off.
     More,
     /// It waits for buffers of this port and pair.
     For((ConnectionId, usize)),
@@ -281,7 +281,7 @@ impl Switch {
                         return Ok(Next::More);
                     }
                 }
-                // A frame for all waits for nobody.
+                // A frame for all waits for no port.
                 Sent::NoBuffer if self.lossless && !to_all => return Ok(Next::For((id, number))),
                 // With it go the segments that it has left.
                 Sent::NoBuffer | Sent::TooLong => self.dropped.no_buffer += 1,
@@ -435,8 +435,8 @@ impl Device for Switch {
         let mut ready = 0;
         for (number, pair) in port.pairs.iter().enumerate() {
             pair.queues.begin();
-            // What its owner has announced is looked for now. It would not let this port rest. The
-            // notifications stay: others may wait for the same queue.
+            // Looks now for packets that its owner has announced. They would not let this port
+            // rest. The notifications stay: others may wait for the same queue.
             if let Some(awaited) = self.awaited(pair) {
                 awaited.look();
             }

@@ -38,7 +38,7 @@ pub struct SwitchPort {
     /// The pair whose turn it is.
     pub next: usize,
     pub mac: Mac,
-    /// The client has asked for its address, or been told it.
+    /// The client has asked for its address, or received it.
     pub settled: bool,
     pub up: bool,
     /// What was agreed on.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's end of a connection that keeps the rules until it is told to break them, and what
-//! must become of what it asks for.
+//! A client's end of a connection that keeps the rules until the test makes it break them, and the
+//! required outcome of its requests.
 
 use super::host::End;
 use super::rings::{Lane, Shares};

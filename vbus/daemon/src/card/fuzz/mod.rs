@@ -4,10 +4,10 @@
 //! and back; each turn of such a thread is a step of the target. The cards are vbusd's; only what
 //! they lead to is a double.
 //!
-//! Nothing may panic or work without end. A request has one answer, and the one that the rules
-//! say. Who keeps the rules is not reset, and all that it sends and is sent arrives, in order and
-//! as it was. Nothing is written where no buffer lies. A client learns of the end of a connection
-//! when its card is gone, and not before.
+//! Nothing may panic or work without end. A request has one answer, and the one that the rules say.
+//! A client that keeps the rules is not reset, and all frames that it sends or should get arrive,
+//! in order and unchanged. Nothing is written where no buffer lies. A client learns of the end of a
+//! connection when its card has ended, and not before.
 
 mod client;
 mod host;
@@ -242,7 +242,7 @@ impl<'a> World<'a> {
             }
             _ => {}
         }
-        // Some may have ended meanwhile.
+        // Some may have ended.
         self.tidy();
     }
 
@@ -270,7 +270,7 @@ impl<'a> World<'a> {
             };
             let asked = self.clients[at].waits.take();
             if let (Some(id), Some(member)) = (waiting.failed, self.clients[at].peer.member) {
-                // It may have been ended meanwhile.
+                // It may have been ended since.
                 let _ = self.vbus.close(member, id);
             }
             let asked = asked.expect("an answer that nobody waits for");

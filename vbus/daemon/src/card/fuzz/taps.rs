@@ -230,7 +230,7 @@ impl<'a> World<'a> {
             assert_eq!(tried, is_free, "{value:?}");
             if tried {
                 if self.input.u8().is_multiple_of(4) {
-                    // Others go on meanwhile.
+                    // Others continue.
                     self.step(false);
                     idle = self.devices[at].client.is_none();
                 }

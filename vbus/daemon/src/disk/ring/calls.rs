@@ -59,7 +59,7 @@ fn number(ring: BorrowedFd<'_>) -> u32 {
     u32::try_from(ring.as_raw_fd()).unwrap_or(u32::MAX)
 }
 
-/// Makes a table of so many files, without any.
+/// Creates a table with room for `files` files.
 pub fn make_table(ring: BorrowedFd<'_>, files: usize) -> Result<(), Errno> {
     let none: Vec<RawFd> = vec![-1; files];
     // SAFETY: an array of descriptors.
@@ -142,8 +142,8 @@ pub fn set_file(index: u32, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
 /// how many it took.
 ///
 /// # Safety
-/// So many entries before the tail are complete, and the memory that they name stays until they are
-/// done.
+/// `unsent` entries before the tail are complete, and the memory that they name stays until they
+/// are done.
 pub unsafe fn enter(unsent: u32, wait: bool) -> Result<u32, Errno> {
     let none: *const c_void = ptr::null();
     // SAFETY: numbers, and no signal mask; the rest is the caller's promise.

@@ -116,7 +116,8 @@ pub struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Makes a ring for so many requests at a time (a power of two), and files. A thread has one.
+    /// Creates a ring for a number of requests at a time (a power of two), and of files. A thread
+    /// has one.
     ///
     /// # Errors
     /// The host has no such rings (Linux 6.3 has), or refuses them.
@@ -250,7 +251,7 @@ impl<T> Ring<T> {
                 };
                 entry.offset = offset + from as u64;
                 entry.address = rest.as_mut_ptr() as u64;
-                // What does not fit is done by another request.
+                // Another request does the part that does not fit.
                 entry.len = u32::try_from(rest.len()).unwrap_or(1 << 30);
             }
         }
