@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Starts commands.
 
+use crate::spawn::{Identity, Program};
 use crate::user::{Accounts, User};
 use crate::{path, reap};
 use paravane_agent_protocol::{Exec, Failure, Size};
-use rustix::process::{
-    Gid, Resource, Rlimit, Uid, getegid, geteuid, getrlimit, ioctl_tiocsctty, setrlimit, setsid,
-};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
 
 /// A running command, with the agent's ends of its streams.
 #[derive(Debug)]
@@ -69,70 +67,49 @@ pub fn start(exec: Exec) -> Result<Running, Failure> {
     let search = variable(b"PATH").unwrap_or(path::DEFAULT.as_bytes());
     let program = path::find(&name, search, &folder).map_err(|error| cannot_run(&name, &error))?;
 
-    let mut command = Command::new(&program);
-    command.arg0(OsString::from_vec(name.clone()));
-    command.args(exec.argv.into_iter().skip(1).map(OsString::from_vec));
-    command
-        .env_clear()
-        .env("PATH", path::DEFAULT)
-        .env("HOME", &user.home)
-        .env("USER", &user.name);
+    let mut env: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    env.insert(b"PATH".to_vec(), path::DEFAULT.into());
+    env.insert(b"HOME".to_vec(), user.home.clone().into());
+    env.insert(b"USER".to_vec(), user.name.clone().into());
     if exec.terminal.is_some() {
-        command.env("TERM", "linux");
+        env.insert(b"TERM".to_vec(), b"linux".to_vec());
     }
-    command.envs(
-        exec.env
+    env.extend(exec.env);
+    let (ours, theirs) = match exec.terminal {
+        Some(size) => terminal(&user, size),
+        None => pipes(exec.input),
+    }
+    .map_err(|error| other(format!("cannot make the streams of a command: {error}")))?;
+    let described = Program {
+        file: word(program.clone().into_os_string().into_vec())?,
+        argv: exec.argv.into_iter().map(word).collect::<Result<_, _>>()?,
+        env: env
             .into_iter()
-            .map(|(key, value)| (OsString::from_vec(key), OsString::from_vec(value))),
-    );
-    command.current_dir(&folder);
-    let streams = match exec.terminal {
-        Some(size) => terminal(&mut command, &user, size),
-        None => pipes(&mut command, &user, exec.input),
+            .map(|(key, value)| word([key, value].join(&b'=')))
+            .collect::<Result<_, _>>()?,
+        folder: word(PathBuf::into_os_string(folder).into_vec())?,
+        streams: theirs,
+        terminal: exec.terminal.is_some(),
+        identity: identity(&user),
     };
-    let mut running =
-        streams.map_err(|error| other(format!("cannot make the streams of a command: {error}")))?;
-    let started = reap::spawn(|| {
-        let mut child = command.spawn()?;
-        running.input = running
-            .input
-            .take()
-            .or(child.stdin.take().map(OwnedFd::from));
-        running.output = child.stdout.take().map(OwnedFd::from);
-        running.error = child.stderr.take().map(OwnedFd::from);
-        Ok(child)
-    });
-    let (pid, ended) = started.map_err(|error| {
+    let (pid, ended) = reap::spawn(&described).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound && program.exists() {
             no_interpreter(&name)
         } else {
             cannot_run(&name, &error)
         }
     })?;
-    // Close the command's ends of the streams here: while they are open, the streams do not end.
-    drop(command);
-    for stream in [
-        &running.input,
-        &running.output,
-        &running.error,
-        &running.terminal,
-    ]
-    .into_iter()
-    .flatten()
-    {
-        nonblocking(stream).map_err(|error| other(error.to_string()))?;
-    }
     Ok(Running {
         pid,
         ended,
-        input: running.input,
-        output: running.output,
-        error: running.error,
-        terminal: running.terminal,
+        input: ours.input,
+        output: ours.output,
+        error: ours.error,
+        terminal: ours.terminal,
     })
 }
 
-/// The agent's ends of a command's streams, as far as they exist before the command.
+/// The agent's ends of a command's streams, which are nonblocking.
 #[derive(Default)]
 struct Streams {
     input: Option<OwnedFd>,
@@ -141,16 +118,27 @@ struct Streams {
     terminal: Option<OwnedFd>,
 }
 
-fn pipes(command: &mut Command, user: &User, input: bool) -> io::Result<Streams> {
-    command.stdin(if input { Stdio::piped() } else { Stdio::null() });
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A process group of its own, for signals.
-    command.process_group(0);
-    become_user(command, user, None);
-    Ok(Streams::default())
+/// Creates pipes: the agent's ends and the command's.
+fn pipes(input: bool) -> io::Result<(Streams, [OwnedFd; 3])> {
+    let mut ours = Streams::default();
+    let stdin = if input {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        nonblocking(&write)?;
+        ours.input = Some(write);
+        read
+    } else {
+        rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?
+    };
+    let (output, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (error, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    nonblocking(&output)?;
+    nonblocking(&error)?;
+    (ours.output, ours.error) = (Some(output), Some(error));
+    Ok((ours, [stdin, stdout, stderr]))
 }
 
-fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Streams> {
+/// Creates a terminal: the agent's end and the command's.
+fn terminal(user: &User, size: Size) -> io::Result<(Streams, [OwnedFd; 3])> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags)?;
     grantpt(&ours)?;
@@ -161,94 +149,29 @@ fn terminal(command: &mut Command, user: &User, size: Size) -> io::Result<Stream
         // The user may open it again as /dev/tty or by its name.
         rustix::fs::fchown(&theirs, Some(Uid::from_raw(user.uid)), None)?;
     }
-    command
-        .stdin(theirs.try_clone()?)
-        .stdout(theirs.try_clone()?)
-        .stderr(theirs.try_clone()?);
-    become_user(command, user, Some(theirs));
-    Ok(Streams {
+    nonblocking(&ours)?;
+    let streams = [theirs.try_clone()?, theirs.try_clone()?, theirs];
+    let ours = Streams {
         terminal: Some(ours),
         ..Streams::default()
+    };
+    Ok((ours, streams))
+}
+
+/// The user that a process must become, unless the agent is that user.
+fn identity(user: &User) -> Option<Identity> {
+    let same =
+        user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
+    let groups = user.groups.iter();
+    (!same).then(|| Identity {
+        uid: Uid::from_raw(user.uid),
+        gid: Gid::from_raw(user.gid),
+        groups: groups.map(|&group| Gid::from_raw(group)).collect(),
     })
 }
 
-/// The limit of open files that commands get.
-static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
-
-/// Raises the agent's own limit of open files to its maximum: each command takes some of them.
-/// Commands get the limit that holds now.
-pub fn raise_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // Called once.
-    let _ = OPEN_FILES.set(limit);
-    let most = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    // If it fails, there is room for fewer commands.
-    let _ = setrlimit(Resource::Nofile, most);
-}
-
-/// Resets all signals to their default in the new process, whatever the agent's parent ignored, and
-/// blocks none: the agent's threads block SIGCHLD. The kernel may choose the process when memory is
-/// short, whatever holds for the agent. The limit of open files is the usual one.
-pub fn fresh(command: &mut Command) {
-    let open_files = OPEN_FILES.get().copied();
-    // SAFETY: the closure runs between fork and exec, where only async-signal-safe functions may be
-    // called. These are some; signal() fails for signals that cannot be changed.
-    unsafe {
-        command.pre_exec(move || {
-            if let Some(limit) = open_files {
-                setrlimit(Resource::Nofile, limit)?;
-            }
-            for signal in 1..=libc::SIGRTMAX() {
-                libc::signal(signal, libc::SIG_DFL);
-            }
-            let mut none = std::mem::zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-            let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
-            // Without /proc, the agent is process 1 and has not changed its own.
-            if score >= 0 {
-                libc::write(score, c"0".as_ptr().cast(), 1);
-                libc::close(score);
-            }
-            Ok(())
-        });
-    }
-}
-
-/// Changes user and groups of the new process, and makes the terminal its controlling terminal.
-fn become_user(command: &mut Command, user: &User, terminal: Option<OwnedFd>) {
-    fresh(command);
-    let same =
-        user.uid == geteuid().as_raw() && user.gid == getegid().as_raw() && user.groups.is_empty();
-    if same && terminal.is_none() {
-        return;
-    }
-    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    let groups: Vec<Gid> = user
-        .groups
-        .iter()
-        .map(|&group| Gid::from_raw(group))
-        .collect();
-    // SAFETY: the closure runs between fork and exec. It only makes system calls and allocates
-    // nothing.
-    unsafe {
-        command.pre_exec(move || {
-            if let Some(terminal) = &terminal {
-                setsid()?;
-                ioctl_tiocsctty(terminal.as_fd())?;
-            }
-            if !same {
-                // After fork there is only this thread.
-                set_thread_groups(&groups)?;
-                set_thread_gid(gid)?;
-                set_thread_uid(uid)?;
-            }
-            Ok(())
-        });
-    }
+fn word(bytes: Vec<u8>) -> Result<CString, Failure> {
+    CString::new(bytes).map_err(|error| other(error.to_string()))
 }
 
 /// Converts a terminal size to Linux's structure.

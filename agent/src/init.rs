@@ -101,7 +101,7 @@ const REQUESTS: [i32; 3] = [libc::SIGUSR2, libc::SIGUSR1, libc::SIGTERM];
 const GRACE: Duration = Duration::from_secs(1);
 
 /// For process 1: blocks these signals in this thread and those that it will start, and starts a
-/// thread that takes them. Commands begin with no signal blocked (command.rs).
+/// thread that takes them. Commands begin with no signal blocked (spawn.rs).
 pub fn take_requests() -> io::Result<()> {
     // SAFETY: the set is initialized before it is used, and outlives the calls.
     let (set, result) = unsafe {

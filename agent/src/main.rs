@@ -13,11 +13,12 @@
 //!
 //! Modules depend on each other in one direction: `serve` answers requests with `init`, `command`
 //! and `session`; `init` uses `reap`, `system`, `runtime`, `network` and `hosts`; those use
-//! `mounts`, and so does `modules`.
+//! `mounts`, and so does `modules`. `reap` uses `spawn`, and `session` uses `discard`.
 
 mod command;
 mod connection;
 mod dial;
+mod discard;
 mod hosts;
 mod init;
 mod layer;
@@ -30,6 +31,7 @@ mod root;
 mod runtime;
 mod serve;
 mod session;
+mod spawn;
 mod system;
 mod tmpfiles;
 mod tree;
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
     let result = if first { begin() } else { Ok(()) };
     let why = match result
         .and_then(|()| hold_child_signals())
-        .map(|()| command::raise_limit())
+        .map(|()| spawn::raise_limit())
         .and_then(|()| if first { init::take_requests() } else { Ok(()) })
         .and_then(|()| reap::start())
     {
@@ -79,10 +81,10 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Blocks SIGCHLD in this thread and those that it starts. No code waits for the signal. A thread
-/// that starts a command blocks all signals meanwhile, so the kernel gives a SIGCHLD to another
-/// thread, although its action is to ignore it, and interrupts that thread's connect(2). Commands
-/// begin with no signal blocked (command.rs).
+/// Blocks SIGCHLD in this thread and those that it starts. No code waits for the signal. While a
+/// thread starts a command, it blocks all signals. So the kernel gives a SIGCHLD to another thread,
+/// although its action is to ignore it, and interrupts that thread's connect(2). Commands begin
+/// with no signal blocked (spawn.rs).
 fn hold_child_signals() -> io::Result<()> {
     // SAFETY: the set is initialized before it is used, and outlives the calls.
     let result = unsafe {

@@ -131,7 +131,7 @@ mod tests {
         fs::write(&list, "own").unwrap();
         lists.provide_in(&to).unwrap();
         assert_eq!(fs::read_to_string(&list).unwrap(), "own");
-        // What cannot be written whole is taken away.
+        // A list that cannot be written completely is removed.
         let bad = Lists(vec![("a".into(), vec![1]), ("no/folder".into(), vec![])]);
         let other = root.path().join("lib/2-vmi");
         assert!(bad.provide_in(&other).is_err() && !other.exists());

@@ -3,14 +3,13 @@
 //!
 //! One thread waits for all of them, because a wait for any child would consume a status that
 //! another thread waits for. The thread first waits without consuming (WNOWAIT). It reaps under the
-//! lock that the start of a command holds. So it never reaps a command before the table contains
-//! it, nor a child that std reaps itself because the program could not be executed.
+//! lock that the fork of a command holds. So it never reaps a command before the table contains it.
 
+use crate::spawn::{self, Program};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::Child;
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// How a command has exited.
@@ -55,15 +54,23 @@ fn commands() -> MutexGuard<'static, HashMap<u32, OwnedFd>> {
     COMMANDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a command with `spawn`. Returns its process ID and a pipe that becomes readable when the
-/// command has exited, for [`Status::read`].
-pub fn spawn(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(u32, OwnedFd)> {
+/// Starts a program. Returns its process ID and a pipe that becomes readable when the process has
+/// exited, for [`Status::read`]. Waits until the program is executed: the file system that has it
+/// may be slow, or may never answer. No lock is held then, so other commands start and end.
+pub fn spawn(program: &Program) -> io::Result<(u32, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let mut commands = commands();
-    let pid = spawn()?.id();
-    commands.insert(pid, write);
+    let (complaint, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut table = commands();
+    let pid = program.fork(&theirs)?;
+    table.insert(pid, write);
     STARTED.notify_one();
-    Ok((pid, read))
+    drop(table);
+    // While it is open here, the pipe does not end.
+    drop(theirs);
+    match spawn::failure(&complaint)? {
+        None => Ok((pid, read)),
+        Some(error) => Err(error),
+    }
 }
 
 /// Calls `then` if the command has not been reaped. Until `then` returns, its process ID is not
@@ -74,7 +81,7 @@ pub fn while_it_runs(pid: u32, then: impl FnOnce()) {
     }
 }
 
-/// Stops the start of commands and the reports of their ends, because the machine is about to end.
+/// Stops the start of commands and the reports of their ends, because the machine will end now.
 pub fn stop() {
     std::mem::forget(commands());
 }
@@ -101,7 +108,6 @@ fn work() {
         let mut status = 0;
         // SAFETY: waitpid() writes to the local value only.
         if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } != pid {
-            // The start of a command has reaped it.
             continue;
         }
         if let Some(pipe) = u32::try_from(pid)
@@ -112,7 +118,7 @@ fn work() {
                 Status::Exited(code) => [0, code],
                 Status::Killed(signal) => [1, signal],
             };
-            // Fails if the session has gone.
+            // Fails if the session has ended, or the program could not be executed.
             let _ = rustix::io::write(&pipe, &bytes);
         }
     }

@@ -55,7 +55,7 @@ pub fn prepare(hidden: Hidden) {
             eprintln!("paravane-agent: {what}: {error}");
         }
     };
-    // The same as systemd does. Container engines pass mounts of volumes on to their containers.
+    // As systemd does. Container engines pass mounts of volumes on to their containers.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     report(
         "cannot share mounts",

@@ -25,7 +25,7 @@ fn run_with(address: &Address, patience: Duration) -> String {
     loop {
         let reached = match dial(address) {
             // A connection may wait for days. Its end before a request says that a client of the
-            // monitor is gone, not that the monitor is.
+            // monitor has ended, not the monitor.
             Ok(file) => Connection::new(file).and_then(first_request).is_ok(),
             Err(error) if is_shortage(&error) || is_refusal(&error) && Live::count() > 0 => false,
             Err(error) if since.elapsed() > patience => {
@@ -57,7 +57,7 @@ fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Whether an error says that the other side took no connection. The monitor also refuses those
-/// that are more than it can serve, so while it serves some, this does not mean that it is gone.
+/// that are more than it can serve, so while it serves some, this does not mean that it has ended.
 fn is_refusal(error: &io::Error) -> bool {
     let kind = error.kind();
     kind == io::ErrorKind::ConnectionRefused || kind == io::ErrorKind::ConnectionReset
@@ -169,7 +169,7 @@ mod tests {
             }
             drop(call);
         }
-        // A monitor that is gone.
+        // A monitor that has ended.
         drop(listener);
         std::fs::remove_file(path).unwrap();
         assert!(agent.join().unwrap().starts_with("cannot reach"));

@@ -3,6 +3,7 @@
 
 use crate::command::{self, Running};
 use crate::connection::{Connection, PIECE, Read, read};
+use crate::discard;
 use crate::reap::{self, Status};
 use paravane_agent_protocol::frame::put_data;
 use paravane_agent_protocol::{Frame, FromAgent, INPUT_WINDOW, Stream, ToAgent};
@@ -53,9 +54,14 @@ pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
         // that ignore SIGHUP continue.
         session.signal(Signal::HUP);
     }
+    // Closes the agent's ends of the streams, except for output that other processes still have
+    // open. A terminal hangs up.
+    let Running { output, error, .. } = session.running;
+    [output, error]
+        .into_iter()
+        .flatten()
+        .for_each(discard::until_its_end);
     result?;
-    // Closes the agent's ends of the streams.
-    drop(session.running);
     session.connection.leave(LEAVE)
 }
 
@@ -153,14 +159,15 @@ impl Session {
         let mut piece = [0; PIECE];
         let running = &mut self.running;
         let streams = [
-            (&mut running.output, Stream::Output),
-            (&mut running.error, Stream::Error),
-            (&mut running.terminal, Stream::Output),
+            (&mut running.output, Stream::Output, true),
+            (&mut running.error, Stream::Error, true),
+            // A terminal hangs up when the session ends.
+            (&mut running.terminal, Stream::Output, false),
         ];
-        for (file, stream) in streams {
+        for (file, stream, stays_open) in streams {
             let Some(open) = file else { continue };
-            match read(open, &mut piece)? {
-                Read::Some(_) if self.last > LAST_OUTPUT => *file = None,
+            let leave = match read(open, &mut piece)? {
+                Read::Some(_) if self.last > LAST_OUTPUT => true,
                 Read::Some(n) => {
                     put_data(
                         &mut self.connection.out,
@@ -170,12 +177,18 @@ impl Session {
                     if self.status.is_some() {
                         self.last += n;
                     }
+                    false
                 }
-                // The command has exited. Other processes may have the stream open, but the session
+                // If the command has exited, other processes may have the stream open. The session
                 // does not wait for them.
-                Read::Nothing if self.status.is_some() => *file = None,
-                Read::Nothing => {}
-                Read::End => *file = None,
+                Read::Nothing => self.status.is_some(),
+                Read::End => {
+                    *file = None;
+                    false
+                }
+            };
+            if let Some(open) = file.take_if(|_| leave).filter(|_| stays_open) {
+                discard::until_its_end(open);
             }
         }
         Ok(())

@@ -8,20 +8,22 @@
 //!
 //! Commands are processes of that unit. If the kernel kills one of them for lack of memory, systemd
 //! would stop the whole unit, and the machine would end. So the unit says that it continues. The
-//! agent itself is never chosen; its commands are, as any other process ([`command::fresh`]).
+//! agent itself is never chosen; its commands are, as any other process ([`crate::spawn`]).
 
-use crate::command;
 use crate::mounts::make_directory;
+use crate::path;
 use crate::reap::{self, Status};
+use crate::spawn::Program;
+use std::ffi::CString;
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const OPTION: &str = "paravane.init=";
 const INIT: &str = "/sbin/init";
@@ -115,20 +117,36 @@ pub fn wait_until_up() {
     if !is_service() {
         return;
     }
-    let started = reap::spawn(|| {
-        let mut command = Command::new("systemctl");
-        command
-            .args(["is-system-running", "--wait"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        command::fresh(&mut command);
-        command.spawn()
-    });
+    let started = query().and_then(|program| reap::spawn(&program));
     if let Ok((_, ended)) = started {
         // The status says whether units have failed, which does not matter here.
         let _ = Status::read(&ended);
     }
+}
+
+/// The program that waits for the end of the startup, with the agent's own environment.
+fn query() -> io::Result<Program> {
+    let variables: Vec<_> = std::env::vars_os().collect();
+    let search = std::env::var_os("PATH").unwrap_or_else(|| path::DEFAULT.into());
+    let file = path::find(b"systemctl", search.as_bytes(), Path::new("/"))?;
+    let word = |bytes: Vec<u8>| CString::new(bytes).map_err(io::Error::other);
+    let null = || File::options().read(true).write(true).open("/dev/null");
+    Ok(Program {
+        file: word(file.into_os_string().into_vec())?,
+        argv: vec![
+            c"systemctl".into(),
+            c"is-system-running".into(),
+            c"--wait".into(),
+        ],
+        env: variables
+            .into_iter()
+            .map(|(key, value)| word([key.into_vec(), value.into_vec()].join(&b'=')))
+            .collect::<io::Result<_>>()?,
+        folder: c"/".into(),
+        streams: [null()?.into(), null()?.into(), null()?.into()],
+        terminal: false,
+        identity: None,
+    })
 }
 
 #[cfg(test)]

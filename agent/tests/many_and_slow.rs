@@ -9,6 +9,7 @@ use monitor::{Agent, Call, LONG, failure, shell, words};
 use paravane_agent_protocol::{FromAgent, ToAgent};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -117,4 +118,93 @@ fn an_interpreter_that_is_missing_is_named() {
     assert_eq!(failure.code, 126, "{failure:?}");
     let part = "script: its interpreter or its loader is missing";
     assert!(failure.why.contains(part), "{failure:?}");
+}
+
+/// Takes a lease on a file (fcntl(2)). While the result is open, execve(2) of the file waits, for
+/// at most 45 s.
+fn lease(program: &Path) -> std::fs::File {
+    let file = std::fs::File::open(program).unwrap();
+    // SAFETY: system calls with plain numbers, on an open file. The kernel sends SIGIO to this
+    // process when another one opens the file.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        let taken = libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK);
+        assert_eq!(taken, 0, "{}", std::io::Error::last_os_error());
+    }
+    file
+}
+
+/// A program on a file system that does not answer holds up its own session only.
+#[test]
+fn a_program_that_is_not_executed_yet_delays_no_other() {
+    let agent = Agent::start();
+    let program = agent.folder.path().join("program");
+    std::fs::copy("/bin/true", &program).unwrap();
+    // Sessions that exist must be able to end their input.
+    let mut before = agent.exec(words(&["cat"]));
+    started(&mut before);
+    let lease = lease(&program);
+    let mut late = agent.exec(words(&[program.to_str().unwrap()]));
+    let begun = Instant::now();
+    late.stream
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    late.stream.read(&mut [0]).unwrap_err();
+    late.stream.set_read_timeout(Some(LONG)).unwrap();
+    let (output, _, end) = agent.run(shell("echo yes; exit 4"));
+    assert_eq!((&output[..], end), (&b"yes\n"[..], FromAgent::Exited(4)));
+    before.feed(b"x");
+    before.say(&ToAgent::EndOfInput);
+    let (output, _, end) = before.finish();
+    assert_eq!((&output[..], end), (&b"x"[..], FromAgent::Exited(0)));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    drop(lease);
+    assert_eq!(late.finish().2, FromAgent::Exited(0));
+}
+
+/// As a server does that a command has started, and that prints messages from time to time.
+#[test]
+fn a_process_that_stays_can_print_after_its_session() {
+    let agent = Agent::start();
+    let mark = agent.folder.path().join("mark");
+    // The agent works. It may have inherited some pipes.
+    drop(agent.call());
+    let inherited = pipes(agent.process.id());
+    // More than the pipes hold. A shell that gets SIGPIPE or EPIPE makes no file.
+    let print = format!(
+        "trap '' HUP; echo ready
+        (sleep 1; head -c 300000 /dev/zero && echo no >&2 && echo x > {}) &",
+        mark.display()
+    );
+    for ends in [true, false] {
+        let then = if ends { "exit 3" } else { "wait" };
+        let mut call = agent.exec(shell(&format!("{print} {then}")));
+        if ends {
+            assert_eq!(call.finish().2, FromAgent::Exited(3));
+        } else {
+            call.until("ready");
+        }
+        drop(call);
+        let begun = Instant::now();
+        while !mark.exists() {
+            assert!(begun.elapsed() < LONG, "the process did not print all");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::remove_file(&mark).unwrap();
+    }
+    // The agent does not keep the pipes of processes that have ended.
+    let begun = Instant::now();
+    while pipes(agent.process.id()) > inherited {
+        assert!(begun.elapsed() < LONG, "the agent keeps pipes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How many pipes a process has open.
+fn pipes(process: u32) -> usize {
+    let links = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    links
+        .filter_map(|link| std::fs::read_link(link.unwrap().path()).ok())
+        .filter(|to| to.to_string_lossy().starts_with("pipe:"))
+        .count()
 }

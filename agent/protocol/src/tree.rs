@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Packs files that `paravane cp` copies between host and guest into a tar archive.
 //!
-//! A guest may be able to write to the directory meanwhile. So each file is opened relative to the
-//! directory in which it was found, and without following links: a file that a guest replaces by a
-//! link does not lead to other files of the host.
+//! A guest may be able to write to the directory during this. So each file is opened relative to
+//! the directory in which it was found, and without following links: a file that a guest replaces
+//! by a link does not lead to other files of the host.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
@@ -19,8 +19,8 @@ use tar::{Builder, EntryType, Header};
 /// for everything that is neither a file, a directory nor a symbolic link.
 ///
 /// # Errors
-/// If a file cannot be read or the archive cannot be written. Also if a file became shorter
-/// meanwhile; the archive is whole then. The message names the file.
+/// If a file cannot be read or the archive cannot be written. Also if a file became shorter while
+/// it was read; the archive is complete then. The message names the file.
 pub fn pack(path: &Path, output: impl Write, left_out: &mut dyn FnMut(&Path)) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| {
         io::Error::other(format!(
@@ -63,7 +63,7 @@ struct Packer<'a, W: Write> {
 }
 
 /// The first `left` bytes of a file, and then zeroes: exactly the length in the header, even if the
-/// file changes meanwhile.
+/// file changes while it is read.
 struct Exactly {
     file: File,
     left: u64,
@@ -94,8 +94,7 @@ impl<W: Write> Packer<'_, W> {
     /// Adds the file `own` of the directory `above` to the archive as `name`. `path` is for errors.
     fn add(&mut self, above: &OwnedFd, own: &OsStr, path: &Path, name: &Path) -> io::Result<()> {
         let stat = within(path, statat(above, own, AtFlags::SYMLINK_NOFOLLOW))?;
-        // NONBLOCK: the file may have been replaced by a FIFO meanwhile, for which open() would
-        // wait.
+        // NONBLOCK: the file may have been replaced by a FIFO, for which open() would wait.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
