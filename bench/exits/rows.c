@@ -82,7 +82,7 @@ static void meet(void)
 		sched_yield();
 }
 
-/* The same spinlock, held for as long as it takes to write a bit for each file. */
+/* A spinlock that is held for as long as it takes to write a bit for each file. */
 #define FILES (1 << 20)
 
 static void long_locks(unsigned long count)
@@ -144,7 +144,7 @@ static void *spins(void *unused)
 	return NULL;
 }
 
-/* Nobody interrupts a CPU that does something else just now. */
+/* The rows measure an interrupt of a CPU that spins, not of one that does something else. */
 static void wait_until_it_spins(void)
 {
 	unsigned long before = atomic_load_explicit(&spun, memory_order_relaxed);

@@ -32,7 +32,7 @@ extern unsigned int batches;
 double timed(void (*batch)(unsigned long operations));
 
 /*
- * The same for an operation that reads the clock itself: returns the ns that its operations took.
+ * Times an operation that reads the clock itself: `batch` returns the ns that its operations took.
  */
 double timed_by(uint64_t (*batch)(void), unsigned long operations, unsigned int count);
 

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 /// The command could not be run.
 const EXIT_BAD_INPUT: u8 = 2;
-/// The number of the signal for a reader that has gone.
+/// The number of the signal that a program gets when the reader of its output has ended.
 const SIGPIPE: u8 = 13;
 
 /// Runs the command line of this process. Returns the exit code.
@@ -47,8 +47,8 @@ fn report(result: anyhow::Result<Outcome>) -> u8 {
     if let Some(Interrupted(signal)) = error.downcast_ref() {
         return Outcome::Interrupted(*signal).code();
     }
-    // The reader of the output has gone (`paravane ... | head`). That needs no message, and is told
-    // like the signal that ends other programs then.
+    // The reader of the output has ended (`paravane ... | head`). That needs no message. The exit
+    // code is that of the signal that ends other programs then.
     let reader_left = error
         .chain()
         .filter_map(|e| e.downcast_ref::<io::Error>())

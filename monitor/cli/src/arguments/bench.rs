@@ -369,6 +369,11 @@ pub struct BenchApps {
     )]
     pub rounds: u32,
 
+    /// Count the rounds of an earlier run, too: what the same build printed with --json and the
+    /// same settings. Rows that only that run has measured are part of the result
+    #[arg(long, value_name = "FILE")]
+    pub add: Option<PathBuf>,
+
     /// End with 1 if a bar is clearly missed: if the row's whole interval lies beyond it. Only on
     /// a host with nothing else to do: a run on a busy machine is no proof
     #[arg(long, conflicts_with = "quick")]

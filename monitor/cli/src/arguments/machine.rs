@@ -35,7 +35,8 @@ pub struct Run {
     #[arg(long, value_name = "ADDR", conflicts_with = "detach")]
     pub gdb: Option<String>,
 
-    /// Allow --gdb to listen on a network address: whoever can connect controls the machine
+    /// Allow --gdb to listen on a network address: any program that can connect controls the
+    /// machine
     #[arg(long, requires = "gdb")]
     pub gdb_remote: bool,
 
@@ -157,11 +158,12 @@ pub struct MachineOptions {
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 
-    /// Set an attribute of the machine's cards on a virtual bus, 0 to 10000 microseconds. A card
-    /// that has worked looks for more by itself for poll-us before it wants a notification again
-    /// [default: 60; on a bus of vbusd 30]. On KVM, a vCPU whose notification comes at least
-    /// kick-us after the last one does the work itself [default: 20; not on the stack] (may be
-    /// repeated)
+    /// Tune the machine's network cards on a virtual bus, in microseconds from 0 to 10000.
+    /// poll-us=N: after its work, a card checks for more by itself for N us before it waits for a
+    /// notification; more lowers the latency and takes more CPU time, 0 turns this off [default:
+    /// 60; on a bus of vbusd 30]. kick-us=N, on KVM: a vCPU does a card's work itself if it has
+    /// sent no notification for N us, which saves a wake-up [default: 20; without effect on the
+    /// stack] (may be repeated)
     #[arg(long, value_name = "poll-us=N|kick-us=N")]
     pub card: Vec<String>,
 
@@ -253,7 +255,9 @@ pub struct MachineOptions {
     #[arg(long, value_enum, conflicts_with = "count_calls")]
     pub layer: Option<RomLayer>,
 
-    /// Turn off a performance heuristic of docs/tuning.md (may be repeated)
+    /// Turn off a performance heuristic, to measure its effect or to rule it out as a cause. All
+    /// are on by default. They change the speed of a machine and nothing else; docs/tuning.md
+    /// describes them (may be repeated)
     #[arg(long, value_enum, value_name = "HEURISTIC")]
     pub without: Vec<Heuristic>,
 }

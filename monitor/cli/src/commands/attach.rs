@@ -2,12 +2,12 @@
 //! `paravane attach`: prints the output of a machine in the background from now on, and passes
 //! input to its command.
 
+use super::log::Log;
 use super::machines::running;
 use crate::arguments;
 use anyhow::Context;
 use paravane_machine::agent::{LEAVE, Terminal};
 use paravane_machine::control::{Request, ask};
-use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::events::{self, PollFlags, Task, Waits, is_ready};
 use paravane_user_io::outcome::Outcome;
@@ -18,12 +18,12 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at a machine's output. It is shorter if input comes from a terminal.
+/// Time between two checks of a machine's output. It is shorter if input comes from a terminal.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_TYPING: Duration = Duration::from_millis(10);
 /// A writable pipe takes at least this many bytes without blocking (POSIX's PIPE_BUF).
 const PIECE: usize = 4096;
-/// Pieces of output in a turn. The next turn goes on with the rest, after input and signals.
+/// Pieces of output in a turn. The next turn continues with the rest, after input and signals.
 const PIECES: usize = 64;
 
 /// The input of the machine's command.
@@ -46,7 +46,7 @@ enum Step {
     On,
     /// The user has left.
     Left,
-    /// The terminal is gone.
+    /// The terminal was closed.
     HungUp,
     /// The command has closed its input.
     Gone,
@@ -164,7 +164,7 @@ struct Session {
     signals: Signals,
     /// Input, output or errors of this program have or had a terminal.
     at_terminal: bool,
-    /// The command has got the signal. A second one ends this program at once.
+    /// A signal was passed to the command. A second one ends this program at once.
     signalled: bool,
 }
 
@@ -176,7 +176,7 @@ enum End {
     Killed,
     /// The user has left.
     Left,
-    /// The terminal is gone.
+    /// The terminal was closed.
     HungUp,
 }
 
@@ -184,7 +184,7 @@ enum End {
 pub fn run(args: &arguments::Attach) -> anyhow::Result<Outcome> {
     let machine = running(&Store::open()?, &args.name)?;
     let signals = Signals::install().context("cannot handle signals")?;
-    let mut log = Log::open(&machine)?;
+    let mut log = Log::open(machine.output())?;
     log.skip()?;
     let input = Input::new(&machine, args)?;
     let mut session = Session {
@@ -246,7 +246,7 @@ impl Task for Session {
     type End = End;
 
     fn turn(&mut self) -> anyhow::Result<Option<End>> {
-        // The state comes first: all output until then is read below.
+        // Read the state first: everything printed before the end is then read below.
         let state = self.machine.state()?;
         let end = match state {
             State::Running { .. } => None,

@@ -10,7 +10,7 @@ use paravane_devices::console::Console;
 use paravane_devices::fs::{Access, Fs};
 use paravane_devices::rng::Rng;
 use paravane_devices::vsock::{CONNECTIONS, Hub, Vsock};
-use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::process::{Config, End, Heuristics, Output, Vm};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::outlet::{self, Bounded};
 use paravane_user_io::signals::Signals;
@@ -56,11 +56,7 @@ pub fn run(args: &Boot) -> anyhow::Result<Outcome> {
             memory: u64::from(args.memory) << 20,
             spaces: args.spaces,
             debuggable: args.debuggable,
-            device_place: true,
-            large_pages: true,
-            costs: true,
-            halt_polls: true,
-            cpu_turns: true,
+            heuristics: Heuristics::default(),
         };
         Vm::start_with(&config, devices(&args)?)
     })?;

@@ -30,7 +30,7 @@ struct Call {
     histogram: Vec<Bucket>,
 }
 
-/// Calls that took from this many cycles up to, but not, twice as many.
+/// Calls that took at least this many cycles, and less than twice as many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Bucket {
     from: u64,

@@ -89,8 +89,8 @@ pub fn run(args: &Conformance) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Standard output. Whoever reads it may not: such a reader must not keep the command beyond its
-/// time, or after a signal.
+/// Standard output. Its reader may stop to read: it must not keep the command beyond its time, or
+/// after a signal.
 fn output(signals: &Signals, deadline: Instant) -> BufWriter<Bounded<'_>> {
     BufWriter::new(Bounded(Limit {
         signals: Some(signals),

@@ -113,7 +113,7 @@ impl<W: Write> Report<W> {
         self.out.flush()
     }
 
-    /// Prints a line. The progress bar is hidden meanwhile, so that the two never share a line.
+    /// Prints a line. The progress bar is hidden during that, so that the two never share a line.
     fn print(&mut self, line: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| {

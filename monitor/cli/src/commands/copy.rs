@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use paravane_agent_protocol::tree::pack;
 use paravane_images::unpack::{Rules, Tree};
 use paravane_user_io::outcome::Outcome;
+use paravane_user_io::signals::Signals;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, statat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -34,13 +35,19 @@ pub fn run(args: &arguments::Cp) -> anyhow::Result<Outcome> {
              (./- is a file)"
         );
     }
-    match (in_machine(&args.from), in_machine(&args.to)) {
-        (Some((name, path)), None) => out(name, path, Path::new(&args.to)),
-        (None, Some((name, path))) => into(Path::new(&args.from), name, path),
+    // Their default action would leave the temporary folder.
+    let signals = Signals::install().context("cannot handle signals")?;
+    let copied = match (in_machine(&args.from), in_machine(&args.to)) {
+        (Some((name, path)), None) => out(name, path, Path::new(&args.to), &signals),
+        (None, Some((name, path))) => into(Path::new(&args.from), name, path, &signals),
         (Some(_), Some(_)) => bail!("both are in a machine: copy to this host first"),
         (None, None) => bail!("neither is in a machine: write NAME:PATH for a path in a machine"),
-    }?;
-    Ok(Outcome::Passed)
+    };
+    match (copied, signals.pending()) {
+        (Ok(()), _) => Ok(Outcome::Passed),
+        (Err(_), Some(signal)) => Ok(Outcome::Interrupted(signal)),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Splits `NAME:PATH`. A path of the host that contains a colon has a slash before it.
@@ -50,21 +57,23 @@ fn in_machine(word: &str) -> Option<(&str, &str)> {
 }
 
 /// Starts the guest's side of a copy, whose archive is its output or its input.
-fn far(name: &str, archive: Stream, path: &str) -> anyhow::Result<Far> {
+fn far(name: &str, archive: Stream, path: &str, signals: &Signals) -> anyhow::Result<Far> {
     let option = match archive {
         Stream::Output => "--pack",
         Stream::Input => "--unpack",
     };
-    Far::start(name, archive, || {
+    let far = Far::start(name, archive, || {
         if !path.starts_with('/') {
             bail!("{name}:{path}: the path in the machine must be absolute");
         }
         Ok([option, path])
-    })
+    })?;
+    far.ends_with(signals)?;
+    Ok(far)
 }
 
 /// Copies out of a machine.
-fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
+fn out(machine: &str, path: &str, to: &Path, signals: &Signals) -> anyhow::Result<()> {
     let Some(base) = Path::new(path).file_name() else {
         bail!("{machine}:{path}: this path has no name: name a file or folder");
     };
@@ -80,7 +89,7 @@ fn out(machine: &str, path: &str, to: &Path) -> anyhow::Result<()> {
         first: Some((base.to_os_string(), place.first())),
     };
     let mut tree = Tree::at(place.root().try_clone().with_context(complain)?, rules);
-    let mut far = far(machine, Stream::Output, path)?;
+    let mut far = far(machine, Stream::Output, path, signals)?;
     let archive = far
         .child
         .stdout
@@ -214,10 +223,10 @@ fn target(to: &Path, base: &OsStr) -> anyhow::Result<(PathBuf, std::ffi::OsStrin
 }
 
 /// Copies into a machine.
-fn into(from: &Path, machine: &str, path: &str) -> anyhow::Result<()> {
+fn into(from: &Path, machine: &str, path: &str, signals: &Signals) -> anyhow::Result<()> {
     let from = std::path::absolute(from).with_context(|| from.display().to_string())?;
     fs::symlink_metadata(&from).with_context(|| from.display().to_string())?;
-    let mut far = far(machine, Stream::Input, path)?;
+    let mut far = far(machine, Stream::Input, path, signals)?;
     let input = far.child.stdin.take().context("no stream to the machine")?;
     let sent = pack(
         &from,

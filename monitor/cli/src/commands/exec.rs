@@ -15,7 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// The time that a command has whose terminal is gone. It may go on in the machine after that.
+/// The time for a command to end after its terminal was closed. After that, the command may go on
+/// in the machine.
 const LEAVE: Duration = Duration::from_secs(3);
 
 /// The stage of the session.
@@ -31,14 +32,14 @@ struct Session {
     signals: Signals,
     /// A signal was passed to the command. A second one ends this program at once.
     signalled: bool,
-    /// The terminal is gone, and this program ends then.
+    /// The terminal was closed, and this program ends at this time.
     leaves_at: Option<Instant>,
 }
 
 /// How a session ends.
 enum End {
     Command(Ended),
-    /// By a signal, before the command was started, or after its terminal was gone.
+    /// By a signal, before the command was started, or after the terminal was closed.
     Interrupted(u8),
     /// The connection to the agent is lost.
     Lost(anyhow::Error),
@@ -85,12 +86,26 @@ impl Session {
             );
         };
         let mut link = Link::new(UnixStream::from(file))?;
-        link.put(&ToAgent::Exec((**exec).clone()))?;
-        let terminal = match exec.terminal {
-            Some(_) => Some(Terminal::take().context("cannot use this terminal")?),
-            None => None,
-        };
-        self.stage = Stage::Running(Box::new(Relay::new(link, terminal, exec.input)));
+        let mut exec = (**exec).clone();
+        // The machine may have needed minutes to boot.
+        let size = exec.terminal.map(|_| Terminal::size());
+        exec.terminal = size;
+        let input = exec.input;
+        link.put(&ToAgent::Exec(exec))?;
+        // The next call can stop this program, if its shell has started it in the background. The
+        // agent then has the whole command. The rest of what does not fit is sent with the input.
+        link.flush()
+            .context("the connection to the guest's agent broke")?;
+        let terminal = size
+            .map(|_| Terminal::take())
+            .transpose()
+            .context("cannot use this terminal")?;
+        // From here on, changes of the size are noticed.
+        let now = size.map(|_| Terminal::size());
+        if let (true, Some(now)) = (now != size, now) {
+            link.put(&ToAgent::Resize(now))?;
+        }
+        self.stage = Stage::Running(Box::new(Relay::new(link, terminal, input)));
         Ok(())
     }
 }

@@ -4,8 +4,12 @@
 
 use anyhow::{Context, bail};
 use paravane_machine::store::Store;
+use paravane_user_io::events::{PollFlags, Waits, is_ready};
+use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -76,6 +80,17 @@ impl Far {
         Ok(Far { child, complaints })
     }
 
+    /// Ends the program as soon as a signal asks this one to end. Its streams then end, and so does
+    /// whatever waits for them.
+    pub fn ends_with(&self, signals: &Signals) -> anyhow::Result<()> {
+        let pid = Pid::from_child(&self.child);
+        let program = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process")?;
+        let signals = signals.clone();
+        let watch = std::thread::Builder::new().name("signals".to_string());
+        watch.spawn(move || end_with(&program, &signals))?;
+        Ok(())
+    }
+
     /// Waits for the program. Messages that are no error are passed on to the user.
     pub fn finish(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
@@ -106,5 +121,22 @@ impl Far {
     pub fn give_up(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits for a signal, and ends the program then. Returns when the program has ended.
+fn end_with(program: &OwnedFd, signals: &Signals) {
+    while !is_ready(program.as_fd(), PollFlags::IN) {
+        if signals.pending().is_some() {
+            // Fails if it has just ended.
+            let _ = pidfd_send_signal(program, Signal::KILL);
+            return;
+        }
+        let mut waits = Waits::default();
+        waits.to_read(program.as_fd());
+        waits.to_read(signals.wake());
+        if waits.wait().is_err() {
+            return;
+        }
     }
 }

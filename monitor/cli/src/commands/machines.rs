@@ -2,24 +2,18 @@
 //! Commands for named machines: create, start, list, inspect, end, remove.
 
 use super::OUTPUT;
+use super::launch::launch;
+use super::log::Log;
 use super::run;
 use crate::arguments;
 use anyhow::{Context, bail};
-use paravane_kernel as kernel;
 use paravane_machine::control::{Request, Unreachable, ask, ask_within};
-use paravane_machine::output_log::Log;
 use paravane_machine::store::{Machine, State, Store};
 use paravane_user_io::outcome::Outcome;
 use paravane_user_io::text;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 use serde_json::json;
-use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// The time in which a monitor must end its machine.
@@ -29,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// `create`
 pub fn create(args: &arguments::Create) -> anyhow::Result<Outcome> {
-    let machine = Store::open()?.create(args.name.as_deref(), &run::spec(&args.machine)?)?;
+    let machine = Store::open()?.create(args.name.as_deref(), &run::background(&args.machine)?)?;
     super::say(&machine.name)?;
     Ok(Outcome::Passed)
 }
@@ -46,7 +40,7 @@ fn each(
     })
 }
 
-/// The same without the names.
+/// Does something for each of these machines, and prints no names.
 fn act_on(
     names: &[String],
     act: impl Fn(&Store, &str) -> anyhow::Result<()>,
@@ -69,73 +63,6 @@ pub fn start(args: &arguments::Names) -> anyhow::Result<Outcome> {
         let machine = store.find(name)?;
         launch(&machine)
     })
-}
-
-/// Starts a machine's monitor in the background, unless the machine runs. Returns when the command
-/// runs, or with the monitor's error.
-pub fn launch(machine: &Machine) -> anyhow::Result<()> {
-    if machine.spec()?.kernel.is_none() {
-        // A build can take a quarter of an hour. Here the user sees its progress and can interrupt
-        // it.
-        kernel::locate_or_build()?;
-    }
-    // Two that start the machine at once would empty each other's log.
-    let _turn = machine.turn()?;
-    if let State::Running { .. } = machine.state()? {
-        return Ok(());
-    }
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600);
-    let path = machine.output();
-    let output = options
-        .open(&path)
-        .with_context(|| path.display().to_string())?;
-    output.set_len(0)?;
-    let _ = std::fs::remove_file(path.with_extension("1"));
-    let (mut ours, theirs) = UnixStream::pair()?;
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.args(["monitor", &machine.name]);
-    command
-        .stdin(OwnedFd::from(theirs))
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    // The caller's folder would stay in use while the machine runs.
-    command.current_dir("/");
-    // For the writes of disks with :snapshot.
-    if let Some(folder) = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty()) {
-        command.env("TMPDIR", std::path::absolute(folder)?);
-    }
-    // SAFETY: runs between fork and exec, and makes only system calls.
-    unsafe {
-        command.pre_exec(|| {
-            // The caller's locks and pipes would, too. Linux before 5.11 cannot do it.
-            libc::syscall(
-                libc::SYS_close_range,
-                3,
-                u32::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            );
-            // A new session has no terminal: signals of this terminal must not reach the monitor.
-            Ok(rustix::process::setsid().map(drop)?)
-        });
-    }
-    let mut child = command
-        .spawn()
-        .context("cannot start the machine's monitor")?;
-    drop(command);
-    let mut said = Vec::new();
-    ours.read_to_end(&mut said)?;
-    if said == paravane_machine::RUNNING {
-        return Ok(());
-    }
-    child.wait()?;
-    let complaints = std::fs::read(&path)?;
-    let complaints = String::from_utf8_lossy(&complaints);
-    match complaints.lines().next_back() {
-        Some(last) => bail!("{}", last.trim_start_matches("paravane: ")),
-        // By another command.
-        None => bail!("machine {} was ended while it started", machine.name),
-    }
 }
 
 /// `ps`
@@ -291,11 +218,11 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 /// `logs`
 pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
-    let mut log = Log::open(&machine)?;
-    match args.tail {
-        Some(lines) => log.print_last(lines)?,
-        None => log.print_so_far()?,
+    let mut log = Log::open(machine.output())?;
+    if let Some(lines) = args.tail {
+        log.skip_to_last(lines)?;
     }
+    log.print_so_far()?;
     if !args.follow {
         return Ok(Outcome::Passed);
     }

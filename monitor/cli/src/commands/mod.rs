@@ -15,6 +15,8 @@ mod generate;
 mod image;
 mod kernel;
 #[expect(unsafe_code, reason = "works between fork and exec")]
+mod launch;
+mod log;
 mod machines;
 mod profile;
 mod rom;

@@ -12,6 +12,9 @@ use paravane_hypervisor::process::{LargePages, limits, space_cost};
 /// The guest memory for which limits are reported, in bytes.
 const MEMORY: u64 = 256 << 20;
 
+/// The name of the finding about seccomp filters.
+pub const SECCOMP: &str = "seccomp_filter";
+
 /// All findings about the host, except /dev/kvm and the trial machine.
 pub fn findings() -> Vec<Finding> {
     vec![
@@ -124,7 +127,7 @@ fn processors() -> Finding {
 
 fn seccomp() -> Finding {
     Finding::of(
-        "seccomp_filter",
+        SECCOMP,
         works(|| install_filter(libc::SECCOMP_FILTER_FLAG_TSYNC)),
         Status::Bad,
         "can be installed: the filter keeps a guest inside of its machine",

@@ -16,16 +16,35 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST: u64 = 1000;
 const PROCESSES: &str = "--hypervisor auto uses processes, which need no KVM";
 
-pub fn finding() -> Finding {
+/// How machines get the host's KVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kvm {
+    /// Never.
+    No,
+    /// With `--hypervisor kvm`.
+    OnRequest,
+    /// With `--hypervisor auto`, too.
+    Default,
+}
+
+pub fn finding() -> (Finding, Kvm) {
+    let without = |text: String| (Finding::new("kvm", Status::Ok, 0, text), Kvm::No);
     if let Err(why) = kvm::check() {
-        return Finding::new("kvm", Status::Ok, 0, format!("{why:#}; {PROCESSES}"));
+        return without(format!("{why:#}; {PROCESSES}"));
     }
     match explained(TIMEOUT, || speed::measure().map(pack)).map(unpack) {
-        Err(why) => {
-            let text = format!("/dev/kvm is there, and does not work: {why}; {PROCESSES}");
-            Finding::new("kvm", Status::Ok, 0, text)
+        Err(why) => without(format!(
+            "/dev/kvm is there, and does not work: {why}; {PROCESSES}"
+        )),
+        Ok(speed) => {
+            let kvm = if speed.fast() {
+                Kvm::Default
+            } else {
+                Kvm::OnRequest
+            };
+            let finding = Finding::new("kvm", Status::Ok, speed.instructions, text(speed));
+            (finding, kvm)
         }
-        Ok(speed) => Finding::new("kvm", Status::Ok, speed.instructions, text(speed)),
     }
 }
 

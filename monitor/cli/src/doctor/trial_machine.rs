@@ -2,7 +2,7 @@
 //! Runs a guest, to see whether that works on this host.
 
 use super::{Finding, Status};
-use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::process::{Config, End, Heuristics, Output, Vm};
 use paravane_user_io::text;
 use paravane_user_io::worker::{self, Limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,11 +51,7 @@ fn run(words: &'static str, timeout: Duration) -> anyhow::Result<()> {
             memory: 64 << 20,
             spaces: None,
             debuggable: false,
-            device_place: true,
-            large_pages: true,
-            costs: true,
-            halt_polls: true,
-            cpu_turns: true,
+            heuristics: Heuristics::default(),
         })
     })?;
     let deadline = Instant::now() + timeout;

@@ -6,6 +6,7 @@
 
 mod batch;
 mod description;
+mod earlier;
 mod failure;
 mod figures;
 mod guesses;
@@ -13,6 +14,7 @@ mod host_memory;
 mod inputs;
 mod means;
 mod measure;
+mod measured;
 mod peers;
 mod plan;
 mod plot;
@@ -31,6 +33,7 @@ use crate::arguments::BenchApps;
 use anyhow::{Context, bail};
 use batch::Bench;
 use description::{App, Input};
+use earlier::Origin;
 use failure::Failure;
 use paravane_kernel as kernel;
 use paravane_user_io::outcome::Outcome;
@@ -57,7 +60,7 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         write!(io::stdout(), "{}{}", plan::list(&apps), guesses::list())?;
         return Ok(Outcome::Passed);
     }
-    // A name that is wrong is told at once.
+    // A name that is wrong is reported at once.
     guesses::chosen(&args.ablate)?;
     let cpus = cpus::allowed();
     let view = args.view.as_deref().map(views::find).transpose()?;
@@ -65,6 +68,10 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
         stderr::say(&format!("paravane: {}\n", view.about));
     }
     let (groups, mut failures) = plan::groups(&apps, args, view.as_ref(), cpus.len())?;
+    let origin = Origin::new(args, cpus.len())?;
+    let earlier = args.add.as_deref();
+    let earlier = earlier.map(|file| earlier::read(file, &origin, &apps));
+    let earlier = earlier.transpose()?.unwrap_or_default();
     let page = Page::chosen(&args.output, MARKER)?;
     if let Some(file) = &args.plot {
         check_file(file)?;
@@ -127,13 +134,19 @@ pub fn run(args: &BenchApps) -> anyhow::Result<Outcome> {
             break;
         }
     }
+    let report = |measured, failures| {
+        let rows = earlier::join(earlier, measured);
+        let mut report = Report::new(rows, failures, view.as_ref(), &apps);
+        report.origin = Some(origin);
+        report
+    };
     if let Some(signal) = signals.pending() {
         let any = !measured.is_empty();
-        let report = any.then(|| Report::new(measured, Vec::new(), view.as_ref(), &apps));
+        let report = any.then(|| report(measured, Vec::new()));
         return turns::interrupted(signal, report.as_ref(), args.output.json);
     }
     let failed = failures.iter().any(Failure::is_error);
-    let report = Report::new(measured, failures, view.as_ref(), &apps);
+    let report = report(measured, failures);
     if let Some(file) = &args.plot {
         fs::write(file, draw(plot::TITLE, &plot::bars(&report.rows)))
             .with_context(|| file.display().to_string())?;

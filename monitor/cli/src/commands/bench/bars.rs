@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// The same of a figure that is at least `bar`.
+    /// Of a figure that is at least `bar`, by its interval alone.
     pub fn at_least([low, high]: [f64; 2], bar: f64, rounds: usize) -> Self {
         Self::at_most([-high, -low], -bar, rounds)
     }
@@ -48,7 +48,7 @@ impl Verdict {
         }
     }
 
-    /// The same of a ratio of times, which is at most `bar`: the inverse of a speed.
+    /// Of a ratio of times that is at most `bar`, by its median: the inverse of a speed.
     pub fn of_ratio(median: f64, [low, high]: [f64; 2], bar: f64, rounds: usize) -> Self {
         Self::of_speed(1.0 / median, [1.0 / high, 1.0 / low], 1.0 / bar, rounds)
     }

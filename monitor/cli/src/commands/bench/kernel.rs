@@ -35,7 +35,7 @@ const MEAN_BAR: f64 = 1.01;
 const BOOT: &str = "boot";
 
 /// Rows that are only counted. Together with the rows of `bench micro` they cover all
-/// micro-operations of table 2 in seed 002.
+/// micro-operations of table 2 in "VMI: An Interface for Paravirtualization" (OLS 2006).
 const COUNTED: [(&str, &str); 6] = [
     ("open_close", "open and close of /dev/null"),
     ("select_tcp", "select of 100 TCP connections"),

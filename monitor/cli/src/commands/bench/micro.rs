@@ -15,7 +15,7 @@ use super::{cpus, turns};
 use crate::arguments::BenchMicro;
 use anyhow::{Context, bail};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::process::{Config, End, Heuristics, Output, Vm};
 use paravane_kernel as kernel;
 use paravane_machine::initramfs::Initramfs;
 use paravane_user_io::outcome::Outcome;
@@ -126,7 +126,7 @@ fn host_folder(shell: Option<&[u8]>) -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// The same files as an initramfs for the guest.
+/// The files of the host's folder, as an initramfs for the guest.
 pub fn initramfs(shell: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
     Ok(folder_archive(shell)?.finish()?)
 }
@@ -222,11 +222,7 @@ impl Bench<'_> {
             memory,
             spaces: None,
             debuggable: false,
-            device_place: true,
-            large_pages: true,
-            costs: true,
-            halt_polls: true,
-            cpu_turns: true,
+            heuristics: Heuristics::default(),
         })?;
         let mut console = String::new();
         match self.console(&vm, &mut console)? {

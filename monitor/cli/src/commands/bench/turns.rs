@@ -114,7 +114,7 @@ pub fn judge(missed: &[String]) -> Outcome {
 }
 
 /// The measurements of a row.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Pairs {
     guest: Vec<f64>,
     host: Vec<f64>,
@@ -131,6 +131,11 @@ impl Pairs {
     pub fn ratios(&self) -> Vec<f64> {
         let pairs = self.guest.iter().zip(&self.host);
         pairs.map(|(guest, host)| guest / host).collect()
+    }
+
+    /// The figures of guest and host, turn by turn.
+    pub fn all(&self) -> (&[f64], &[f64]) {
+        (&self.guest, &self.host)
     }
 
     /// The medians of guest and host.

@@ -31,8 +31,8 @@ pub fn read(machine: &Machine, layout: &Layout, notes: &mut Vec<String>) -> Book
     }
 }
 
-/// The monitor has its kernel's file open: it is the right one even if its name has gone or belongs
-/// to another kernel by now.
+/// The monitor has its kernel's file open: it is the right one even if its name was removed or now
+/// belongs to another kernel.
 fn kernel(machine: &Machine, layout: &Layout) -> anyhow::Result<Book> {
     let Some(file) = ask(machine, &Request::Kernel)? else {
         bail!("the monitor gave no file");

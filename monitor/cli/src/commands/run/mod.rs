@@ -5,6 +5,7 @@
 //! be executed; 125 it cannot be started for another reason; 124 `--timeout` has passed; 1 the
 //! machine failed; 2 it could not be started.
 
+mod inherited;
 mod options;
 
 use crate::arguments;
@@ -14,7 +15,18 @@ use paravane_machine::Background;
 use paravane_machine::store::Store;
 use paravane_user_io::outcome::Outcome;
 
-pub use options::{exec, spec};
+pub use options::exec;
+use options::spec;
+
+/// The machine that the options describe, which will run in the background.
+///
+/// # Errors
+/// The options are wrong, or a file among them is an open file of this program only.
+pub fn background(args: &arguments::MachineOptions) -> anyhow::Result<machine::spec::Spec> {
+    let spec = spec(args)?;
+    inherited::refuse(&spec)?;
+    Ok(spec)
+}
 
 /// What a test does to the clocks of the host, as the machine sees them.
 #[cfg(feature = "test-hooks")]
@@ -44,7 +56,11 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     }
     #[cfg(feature = "test-hooks")]
     bend_clocks(args);
-    let spec = spec(&args.machine)?;
+    let spec = if args.detach {
+        background(&args.machine)?
+    } else {
+        spec(&args.machine)?
+    };
     let gdb = args
         .gdb
         .as_deref()
@@ -52,7 +68,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
         .transpose()?;
     if args.detach {
         let machine = Store::open()?.create(args.name.as_deref(), &spec)?;
-        if let Err(error) = super::machines::launch(&machine) {
+        if let Err(error) = super::launch::launch(&machine) {
             machine.remove()?;
             return Err(error);
         }
@@ -82,7 +98,7 @@ pub fn run(args: &arguments::Run) -> anyhow::Result<Outcome> {
     outcome
 }
 
-/// The monitor of a machine in the background. Says on stdout when it runs, and goes on.
+/// The monitor of a machine in the background. Reports to the starting program when it runs.
 pub fn monitor(args: &arguments::Named) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let spec = machine.spec()?;

@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What runs if nothing else is said.
+/// The command if the options name none.
 const SHELL: &str = "/bin/sh";
 
 /// The machine that the options describe, whatever folder it is started from.
@@ -133,7 +133,7 @@ fn terminal(asked: bool, shell: bool) -> anyhow::Result<bool> {
     Ok(asked || (shell && there))
 }
 
-/// What the agent is to run for a machine.
+/// What the agent runs for a machine.
 pub fn command(spec: &Spec, terminal: bool) -> Exec {
     let words: Vec<Vec<u8>> = spec.command.iter().map(Word::bytes).collect();
     build(
@@ -145,7 +145,7 @@ pub fn command(spec: &Spec, terminal: bool) -> Exec {
     )
 }
 
-/// What the agent is to run for `exec` in a machine: with the environment, folder and user of its
+/// What the agent runs for `exec` in a machine: with the environment, folder and user of its
 /// own command, unless the options say others.
 pub fn exec(args: &CommandOptions, tty: bool, spec: &Spec) -> anyhow::Result<Exec> {
     let terminal = terminal(tty, args.command.is_empty())?;

@@ -80,6 +80,11 @@ pub struct Row {
     /// The least speed that is promised, where that of the host is 1, in each place that has one.
     #[serde(default)]
     pub bars: BTreeMap<Place, Promise>,
+    /// The least speed over venet that is promised, where that over virtio-net is 1.
+    pub beside_virtio_net: Option<f64>,
+    /// Places where the row is not part of a mean, each with the reason.
+    #[serde(default)]
+    pub not_in_mean: BTreeMap<Place, String>,
     /// Words: the row stands for one row of each, whose name ends in the word and whose scripts
     /// know it as `$each`.
     #[serde(default)]
@@ -233,6 +238,17 @@ fn parse(name: &str, text: &[u8]) -> anyhow::Result<App> {
         {
             return complain("a bar is not above 0, or in a place where it is not measured");
         }
+        let over_venet = |bar: f64| bar > 0.0 && row.places.contains(&Place::Publish);
+        if !row.beside_virtio_net.is_none_or(over_venet) {
+            return complain("beside_virtio_net is not above 0, or it has no place publish");
+        }
+        let reasons = &row.not_in_mean;
+        if reasons
+            .iter()
+            .any(|(place, why)| !row.places.contains(place) || why.is_empty())
+        {
+            return complain("not_in_mean has no reason, or a place where it is not measured");
+        }
         if !app.fresh && row.bars.values().any(|bar| bar.has_states()) {
             return complain("without `fresh`, a bar cannot be of cold and warm runs");
         }
@@ -274,8 +290,12 @@ fn plain(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::STATES;
     use super::*;
     use std::collections::BTreeSet;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
 
     const SMALL: &str =
         "about = 'a'\nroot = 'small'\n[[row]]\nname = 'x'\nabout = 'b'\nrun = ':'\n";
@@ -379,6 +399,16 @@ mod tests {
                 "unit = 'us'\nalso = [{ name = 'p99', about = '99 %', unit = 'x' }]",
                 "neither s, ms or us",
             ),
+            ("beside_virtio_net = 1", "it has no place publish"),
+            (
+                "places = ['publish']\nbeside_virtio_net = 0",
+                "is not above 0",
+            ),
+            (
+                "not_in_mean = { disk = 'a' }",
+                "a place where it is not measured",
+            ),
+            ("not_in_mean = { rootfs = '' }", "has no reason"),
             ("colour = 'red'", "colour"),
             ("except = { vm = {} }", "vm is no word"),
         ] {
@@ -393,6 +423,37 @@ mod tests {
         ] {
             let error = parse("small", text.as_bytes()).unwrap_err();
             assert!(format!("{error:#}").contains(told), "{text}: {error:#}");
+        }
+    }
+
+    /// Removes the files of `folder-remove` as in two machines, one after the other.
+    #[test]
+    fn a_tree_that_is_removed_is_there_again() {
+        let apps = all().unwrap();
+        let rows = apps.iter().flat_map(|app| &app.rows);
+        let row = rows.into_iter().find(|row| row.name == "folder-remove");
+        let row = row.unwrap();
+        for state in STATES {
+            assert_eq!(row.bars[&Place::Volume].of(1, state), Some(0.33));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let bash = |script: &str| {
+            let mut bash = Command::new("bash");
+            bash.args(["-euo", "pipefail", "-c", script]);
+            assert!(bash.current_dir(&folder).status().unwrap().success());
+        };
+        let inode = |name: &str| fs::metadata(folder.path().join(name)).map(|file| file.ino());
+        bash("mkdir -p linux/kernel; echo x >linux/kernel/x; cp -r linux/kernel next");
+        for _machine in 0..2 {
+            let old = inode("next").unwrap();
+            for cold in [true, false] {
+                bash(&row.before);
+                // A tree that was not touched in this machine, and one that was just made.
+                assert_eq!(inode("gone").unwrap() == old, cold);
+                assert!(inode("gone/x").is_ok() && inode("next").is_ok() != cold);
+                bash(&row.run);
+                assert!(inode("gone").is_err());
+            }
         }
     }
 

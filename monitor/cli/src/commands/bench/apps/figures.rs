@@ -4,9 +4,9 @@
 use super::super::turns::{Named, Pairs};
 use super::description::Row;
 use super::failure::Failure;
+use super::measured::Measured;
 use super::peers::System;
 use super::plan::Group;
-use super::report::Measured;
 
 /// The states of a machine that is new for each turn, as parts of a row's name.
 pub const STATES: [&str; 2] = ["-cold", "-warm"];
@@ -17,8 +17,10 @@ pub struct Turns<'a> {
     pub row: &'a Row,
     /// For each system, for each state, for each of the row's figures.
     pairs: Vec<Vec<Pairs>>,
-    /// The same with the first system's figures in the place of the host's.
+    /// The pairs with the figures of another system in the place of the host's.
     beside: Vec<Vec<Pairs>>,
+    /// For each system, the number of that other one among the systems.
+    bases: Vec<usize>,
     /// For each side, why the row has no figures there.
     failed: Vec<Option<String>>,
 }
@@ -30,14 +32,16 @@ impl Named for Turns<'_> {
 }
 
 impl<'a> Turns<'a> {
-    pub fn new(row: &'a Row, systems: usize, states: usize) -> Self {
+    pub fn new(row: &'a Row, systems: &[System], states: usize) -> Self {
         let figures = states * row.figures().len();
-        let empty = || (0..figures).map(|_| Pairs::default()).collect();
+        let empty = || vec![Pairs::default(); figures];
+        let base = |system: &System| systems.iter().position(|other| *other == system.base());
         Turns {
             row,
-            pairs: (0..systems).map(|_| empty()).collect(),
-            beside: (0..systems).map(|_| empty()).collect(),
-            failed: vec![None; 1 + systems],
+            pairs: systems.iter().map(|_| empty()).collect(),
+            beside: systems.iter().map(|_| empty()).collect(),
+            bases: systems.iter().map(|s| base(s).unwrap_or(0)).collect(),
+            failed: vec![None; 1 + systems.len()],
         }
     }
 
@@ -61,13 +65,12 @@ impl<'a> Turns<'a> {
         let Some((host, systems)) = figures.split_first() else {
             return;
         };
-        let first = systems.first().map_or(&[][..], Vec::as_slice);
-        for (all, others) in [(&mut self.pairs, &host[..]), (&mut self.beside, first)] {
-            for (system, pairs) in systems.iter().zip(all) {
-                for ((guest, other), pairs) in system.iter().zip(others).zip(pairs) {
-                    pairs.add(*guest, *other);
-                }
-            }
+        for (system, pairs) in systems.iter().zip(&mut self.pairs) {
+            add(system, host, pairs);
+        }
+        let beside = self.bases.iter().zip(&mut self.beside);
+        for (system, (base, pairs)) in systems.iter().zip(beside) {
+            add(system, systems.get(*base).map_or(&[], Vec::as_slice), pairs);
         }
     }
 
@@ -107,9 +110,16 @@ impl<'a> Turns<'a> {
         let figures = figures.map(|((pairs, beside), (figure, state))| {
             let state = if several { state } else { "" };
             let measured = Measured::new(group, self.row, figure, state, system, pairs);
-            measured.beside(system, figure, beside)
+            measured.beside(beside)
         });
         Ok(figures.collect())
+    }
+}
+
+/// Adds the figures of a turn, if both sides have them.
+fn add(guest: &[f64], other: &[f64], pairs: &mut [Pairs]) {
+    for ((guest, other), pairs) in guest.iter().zip(other).zip(pairs) {
+        pairs.add(*guest, *other);
     }
 }
 
@@ -130,7 +140,7 @@ mod tests {
     fn results(failed: &[usize]) -> (Vec<String>, Vec<(String, bool)>) {
         let apps = description::all().unwrap();
         let group = Group::of(&apps, "bash", Place::Rootfs, 1);
-        let mut turns = Turns::new(group.rows[0], 2, 1);
+        let mut turns = Turns::new(group.rows[0], &SYSTEMS, 1);
         turns.add(&[vec![1.0], vec![2.0], vec![3.0]]);
         for &side in failed {
             turns.fail(side, "no luck".to_string());
@@ -169,7 +179,7 @@ mod tests {
             results(&[1]),
             (vec!["bash uml".into()], vec![error("paravane")])
         );
-        // What another system cannot do is a result.
+        // A row that another system cannot run is a result.
         assert_eq!(
             results(&[2]),
             (
@@ -183,7 +193,7 @@ mod tests {
     fn a_side_without_another_is_not_measured() {
         let apps = description::all().unwrap();
         let wanted = |failed: &[usize]| {
-            let mut turns = Turns::new(&apps[0].rows[0], 2, 1);
+            let mut turns = Turns::new(&apps[0].rows[0], &SYSTEMS, 1);
             failed
                 .iter()
                 .for_each(|&side| turns.fail(side, String::new()));
@@ -198,25 +208,28 @@ mod tests {
     #[test]
     fn a_side_without_figures_has_no_ratio_in_that_turn() {
         let apps = description::all().unwrap();
-        let mut turns = Turns::new(&apps[0].rows[0], 2, 1);
+        let mut turns = Turns::new(&apps[0].rows[0], &SYSTEMS, 1);
         turns.add(&[vec![1.0], vec![2.0], vec![]]);
         turns.add(&[vec![], vec![2.0], vec![3.0]]);
         let count = |index: usize| turns.pairs[index][0].ratios().len();
         assert_eq!((count(0), count(1)), (1, 0));
         assert!(turns.any());
-        assert!(!Turns::new(&apps[0].rows[0], 2, 1).any());
+        assert!(!Turns::new(&apps[0].rows[0], &SYSTEMS, 1).any());
     }
 
     #[test]
     fn each_figure_of_a_run_has_its_row() {
         let apps = description::all().unwrap();
         let group = Group::of(&apps, "nginx", Place::Publish, 1);
-        let mut turns = Turns::new(group.rows[0], 2, 1);
+        let looks = System::of_name("without card-looks").unwrap();
+        let systems = [System::Paravane, System::Venet, looks];
+        let mut turns = Turns::new(group.rows[0], &systems, 1);
         // The guest has half of the rate and four times the latency.
         turns.add(&[
             vec![200.0, 1.0, 2.0],
             vec![100.0, 4.0, 8.0],
             vec![50.0, 8.0, 16.0],
+            vec![40.0, 10.0, 32.0],
         ]);
         let own = turns.on(&group, 0, System::Paravane).unwrap();
         let found: Vec<_> = own
@@ -236,5 +249,19 @@ mod tests {
             .map(|row| row.beside_virtio_net.unwrap()[0])
             .collect();
         assert_eq!(beside, [0.5, 0.5, 0.5]);
+        // Only the rate has a bar.
+        let verdicts: Vec<_> = venet
+            .iter()
+            .map(|row| row.beside_virtio_net_verdict.is_some())
+            .collect();
+        assert_eq!(verdicts, [true, false, false]);
+        // It is compared with the machine that has the same card.
+        let without = turns.on(&group, 2, looks).unwrap();
+        let beside: Vec<_> = without
+            .iter()
+            .map(|row| row.beside_all.unwrap()[0])
+            .collect();
+        assert_eq!(beside, [0.8, 0.8, 0.5]);
+        assert!(without.iter().all(|row| row.beside_virtio_net.is_none()));
     }
 }

@@ -14,10 +14,13 @@ pub struct Guess {
     pub without: &'static str,
     /// What turns it off: options of `paravane run`.
     pub options: &'static [&'static str],
-    /// The same as an option of the folder of the host that is `/srv`.
+    /// What turns it off for the folder of the host that is `/srv`: an option of its `--volume`.
     pub volume: Option<&'static str>,
     /// The only place where it matters, if it is one.
     place: Option<Place>,
+    /// Whether it is one of a card of a virtual bus. The machine without it has such a card, and is
+    /// compared with the machine that has the same card and all guesses.
+    pub card: bool,
 }
 
 /// One that matters in each place.
@@ -29,12 +32,15 @@ macro_rules! guess {
             options: &[$($option),*],
             volume: None,
             place: None,
+            card: false,
         }
     };
 }
 
 /// In the order of docs/tuning.md. Those of the layer have no switches, but for halt polls.
-static GUESSES: [Guess; 26] = [
+/// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
+static GUESSES: [Guess; 28] = [
+    guess!("costs", "--without", "costs"),
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
     guess!("shared-sites", "--append", "vmi.shared_sites=0"),
@@ -75,6 +81,13 @@ static GUESSES: [Guess; 26] = [
         Place::Publish,
         guess!("ack-delay", "--without", "ack-delay"),
     ),
+    Guess {
+        card: true,
+        ..at(
+            Place::Publish,
+            guess!("card-looks", "--without", "card-looks"),
+        )
+    },
     at(Place::Publish, guess!("tx-delay", "--without", "tx-delay")),
 ];
 
@@ -92,6 +105,11 @@ const fn of_folder(guess: Guess) -> Guess {
 
 /// The word for all guesses.
 pub const ALL: &str = "all";
+
+/// All guesses.
+pub fn all() -> &'static [Guess] {
+    &GUESSES
+}
 
 /// The guesses of these names, in the order of the table.
 pub fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Guess>> {
@@ -151,7 +169,7 @@ mod tests {
         );
         let error = names(&["luck"]).unwrap_err().to_string();
         assert!(
-            error.starts_with("--ablate luck: there are all, cpuid, "),
+            error.starts_with("--ablate luck: there are all, costs, cpuid, "),
             "{error}"
         );
     }
@@ -160,6 +178,8 @@ mod tests {
     fn a_user_sees_the_switches() {
         let list = list();
         for line in [
+            "\n    costs: --without costs\n",
+            "\n    card-looks: --without card-looks (publish)\n",
             "\n    exec-fill: --append vmi.exec_fill=0\n",
             "\n    folder-names: --volume HOST:GUEST:cache=none (volume)\n",
             "\n    tx-delay: --without tx-delay (publish)\n",
@@ -181,6 +201,8 @@ mod tests {
             let places = [Place::Rootfs, Place::Disk, Place::Volume, Place::Publish];
             let places = places.iter().filter(|place| guess.matters(**place)).count();
             assert!(places == 1 || places == 4, "{guess:?}");
+            // Only there is a machine with a card of a virtual bus to compare with.
+            assert!(!guess.card || guess.matters(Place::Publish) && places == 1);
             // Only a folder of the host has options.
             assert!(guess.volume.is_none() || guess.matters(Place::Volume) && places == 1);
         }

@@ -12,8 +12,8 @@ use std::fs;
 /// The most that is used, in bytes: more than the first run in a new machine uses.
 const MOST: u64 = 1 << 30;
 
-/// Uses at most so many bytes of the host's free memory, and frees them. The next program that
-/// needs memory then does not wait for the host's own host.
+/// Uses at most this number of bytes of the host's free memory, and frees them. The next program
+/// that needs memory then does not wait for the host's own host.
 ///
 /// # Errors
 /// The host does not say how much is free, or has no memory.
@@ -29,8 +29,8 @@ pub fn prefault(bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many of these bytes are used where so many are free: no more than half of them, so that
-/// files stay in the page cache.
+/// How many of these bytes are used: no more than half of those that are free, so that files stay
+/// in the page cache.
 fn amount(bytes: u64, free: u64) -> u64 {
     bytes.min(MOST).min(free / 2)
 }

@@ -4,16 +4,16 @@
 use super::super::bars::Verdict;
 use super::super::stats;
 use super::description::App;
+use super::measured::Measured;
 use super::peers::System;
 use super::promise::Promise;
-use super::report::Measured;
 use crate::arguments::Place;
 use paravane_user_io::text;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What the mean of all programs of the root is at least. Applications with a promise of their own
-/// mean are not in it.
+/// The least mean of all programs of the root. Applications with a promise of their own mean are
+/// not in it.
 const PROGRAMS: Promise = Promise::by_vcpus(0.95, 0.92);
 /// The name of that mean.
 const NAME: &str = "programs";
@@ -58,7 +58,8 @@ impl Mean {
 /// The means of all rows, in their order.
 pub fn of(rows: &[Measured], apps: &[App]) -> Vec<Mean> {
     let mut means: Vec<Mean> = Vec::new();
-    for row in rows.iter().filter(|row| row.own) {
+    let rows: Vec<&Measured> = rows.iter().filter(|row| counts(row)).collect();
+    for row in &rows {
         let name = name(apps, &row.app);
         let key = |mean: &Mean| (mean.system, mean.place, mean.vcpus);
         let known =
@@ -68,16 +69,19 @@ pub fn of(rows: &[Measured], apps: &[App]) -> Vec<Mean> {
         }
         let same = |other: &&Measured| {
             let key = (other.system, other.place, other.vcpus);
-            other.own
-                && key == (row.system, row.place, row.vcpus)
-                && self::name(apps, &other.app) == name
+            key == (row.system, row.place, row.vcpus) && self::name(apps, &other.app) == name
         };
-        let all: Vec<&Measured> = rows.iter().filter(same).collect();
+        let all: Vec<&Measured> = rows.iter().copied().filter(same).collect();
         if all.len() > 1 {
             means.push(mean(name, row, &all, apps));
         }
     }
     means
+}
+
+/// Whether a row is part of a mean.
+fn counts(row: &Measured) -> bool {
+    row.own && row.not_in_mean.is_none()
 }
 
 /// The mean of rows. `row` is one of them.
@@ -128,6 +132,7 @@ fn expected(apps: &[App], name: &str, vcpus: u32) -> usize {
         .filter(|app| self::name(apps, &app.name) == name)
         .flat_map(|app| &app.rows)
         .filter(|row| row.places.contains(&PROMISED) && row.vcpus.contains(&vcpus))
+        .filter(|row| !row.not_in_mean.contains_key(&PROMISED))
         .count()
 }
 
@@ -223,6 +228,29 @@ mod tests {
         let missed = of(&rows(&apps, 1, 1.25), &apps)[0].missed();
         let line = "mean of programs (rootfs, 1 vCPU): 0.80 (0.80 to 0.80), bar 0.95";
         assert_eq!(missed.as_deref(), Some(line));
+    }
+
+    #[test]
+    fn rows_that_compare_other_things_do_not_count() {
+        let apps = description::all().unwrap();
+        let mut rows = rows(&apps, 1, 1.0);
+        let all = of(&rows, &apps);
+        let left: Vec<_> = rows
+            .iter()
+            .filter(|row| row.not_in_mean.is_some())
+            .map(|row| row.name.clone())
+            .collect();
+        assert_eq!(left, ["git-commit", "untar", "untar-remove"]);
+        // However fast they are, and also if they are not measured.
+        let other = |row: &&mut Measured| row.not_in_mean.is_some();
+        rows.iter_mut().filter(other).for_each(|row| {
+            row.ratio = 50.0;
+            row.speeds.iter_mut().for_each(|speed| *speed = 50.0);
+        });
+        assert_eq!(of(&rows, &apps), all);
+        rows.retain(|row| row.not_in_mean.is_none());
+        assert_eq!(of(&rows, &apps), all);
+        assert_eq!(verdicts(&all)[0].2, Some(Verdict::Met));
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
 
     /// The turns of all rows.
     pub fn rows(&self) -> Vec<Turns<'a>> {
-        let turns = |row: &&'a Row| Turns::new(row, self.systems.len(), self.states());
+        let turns = |row: &&'a Row| Turns::new(row, &self.systems, self.states());
         self.group.rows.iter().map(turns).collect()
     }
 
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
             vcpus: self.group.vcpus,
             memory_mib: self.group.app.memory,
             port: self.port(side),
-            bus: matches!(system, System::Venet | System::Vblk),
+            bus: system.has_bus(),
             temporary: self.folder,
             state: None,
         };

@@ -41,6 +41,28 @@ impl System {
         }
     }
 
+    /// The system of a name in results.
+    pub fn of_name(name: &str) -> Option<System> {
+        let plain = [System::Paravane, System::Venet, System::Vblk].into_iter();
+        let peers = [Peer::Uml, Peer::Qemu, Peer::Gvisor].map(System::Peer);
+        let without = guesses::all().iter().map(System::Without);
+        let mut known = plain.chain(peers).chain(without);
+        known.find(|system| system.name() == name)
+    }
+
+    /// The system with which it is compared, besides the host.
+    pub fn base(self) -> System {
+        match self {
+            System::Without(guess) if guess.card => System::Venet,
+            _ => System::Paravane,
+        }
+    }
+
+    /// Whether its card, or its disk, is on a virtual bus.
+    pub fn has_bus(self) -> bool {
+        matches!(self, System::Venet | System::Vblk) || self.base() == System::Venet
+    }
+
     /// Whether it is this program, so that what it cannot do is a fault.
     pub fn is_own(self) -> bool {
         !matches!(self, System::Peer(_))
@@ -239,7 +261,15 @@ fn name(path: &Path) -> anyhow::Result<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::description;
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BenchApps,
+    }
 
     #[test]
     fn a_peer_that_is_not_there_is_named() {
@@ -254,6 +284,37 @@ mod tests {
             );
             assert!(missing.iter().all(|line| line.contains("Debian: package ")));
         }
+    }
+
+    #[test]
+    fn a_machine_without_a_guess_of_a_card_is_one_over_venet() {
+        let of = |name: &str| System::of_name(name).unwrap();
+        for name in ["paravane", "venet", "vblk", "uml", "without costs"] {
+            assert_eq!((of(name).name(), of(name).base()), (name, System::Paravane));
+        }
+        assert_eq!(System::of_name("kvm"), None);
+        let system = of("without card-looks");
+        assert_eq!((system.base(), system.has_bus()), (System::Venet, true));
+        assert!(of("vblk").has_bus() && !of("without tx-delay").has_bus());
+        // The machine with which it is compared is always there, and before it.
+        let apps = description::all().unwrap();
+        let words = ["apps", "--ablate=card-looks,tx-delay"];
+        let args = Line::parse_from(words).args;
+        let names = |place| {
+            let group = Group::of(&apps, "nginx", place, 1);
+            let systems = systems(&args, &group).unwrap().into_iter();
+            systems.map(System::name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(Place::Publish),
+            [
+                "paravane",
+                "venet",
+                "without card-looks",
+                "without tx-delay"
+            ]
+        );
+        assert_eq!(names(Place::Rootfs), ["paravane"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The bars of the speeds.
 
 use super::super::plot::Bar;
-use super::report::Measured;
+use super::measured::Measured;
 
 /// The chart's title.
 pub const TITLE: &str = "speed of the guest, host = 1, with 95 % intervals";

@@ -1,189 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result as a table and as JSON.
 
-use super::super::bars::Verdict;
-use super::super::stats;
-use super::super::turns::{Pairs, Table};
-use super::description::{App, Figure, Row};
+use super::super::turns::Table;
+use super::description::App;
+use super::earlier::Origin;
 use super::failure::Failure;
 use super::means::{self, Mean};
+use super::measured::{Measured, ONE_VCPU_BAR};
 use super::peers::System;
-use super::plan::Group;
 use super::views::{self, Line, View};
-use crate::arguments::Place;
-use paravane_user_io::text;
 use serde::Serialize;
 use std::fmt::Write;
-
-/// The figures of a row in one place, with one number of vCPUs, on one system.
-#[derive(Clone, Debug, Serialize)]
-pub struct Measured {
-    pub name: String,
-    pub system: &'static str,
-    pub place: Place,
-    pub vcpus: u32,
-    /// The median of the host's figures.
-    pub host: f64,
-    /// The median of the guest's.
-    pub guest: f64,
-    pub unit: String,
-    /// The guest's speed, where the host's is 1: the median of the ratios within each turn.
-    pub ratio: f64,
-    /// The ends of its 95 % interval.
-    pub low: f64,
-    pub high: f64,
-    pub rounds: usize,
-    /// The least speed that is promised, and whether it is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bar: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
-    /// For venet: the same with the figures over virtio-net in the place of the host's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside_virtio_net: Option<[f64; 3]>,
-    /// For a disk on the virtual bus: the same with those of virtio-blk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside_virtio_blk: Option<[f64; 3]>,
-    /// For a machine without a guess: the same with those of the machine that has all. Below 1 the
-    /// guess gains.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside_all: Option<[f64; 3]>,
-    /// For several vCPUs: the speed, divided by that with one vCPU in the same round. The bar is 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside_one_vcpu: Option<[f64; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub beside_one_verdict: Option<Verdict>,
-    /// The speed in each round.
-    #[serde(skip)]
-    pub speeds: Vec<f64>,
-    #[serde(skip)]
-    what: String,
-    /// Whether it is a row's own figure, and not a further one of the same run.
-    #[serde(skip)]
-    pub own: bool,
-    /// The application.
-    #[serde(skip)]
-    pub app: String,
-}
-
-impl Measured {
-    /// `state` is part of the name.
-    pub fn new(
-        group: &Group<'_>,
-        row: &Row,
-        figure: &Figure,
-        state: &str,
-        system: System,
-        pairs: &Pairs,
-    ) -> Measured {
-        let (guest, host) = pairs.medians();
-        let speeds = speeds(pairs, figure.is_rate());
-        let (ratio, [low, high]) = (stats::median(&speeds), stats::interval(&speeds));
-        // What other systems do is no promise.
-        let bar = row.bars.get(&group.place);
-        let bar = bar.and_then(|bar| bar.of(group.vcpus, state));
-        let bar = bar.filter(|_| figure.own && system == System::Paravane);
-        Measured {
-            name: format!("{}{state}", figure.name),
-            system: system.name(),
-            place: group.place,
-            vcpus: group.vcpus,
-            host,
-            guest,
-            unit: figure.unit.clone(),
-            ratio,
-            low,
-            high,
-            rounds: speeds.len(),
-            bar,
-            verdict: bar.map(|bar| Verdict::of_speed(ratio, [low, high], bar, speeds.len())),
-            beside_virtio_net: None,
-            beside_virtio_blk: None,
-            beside_all: None,
-            beside_one_vcpu: None,
-            beside_one_verdict: None,
-            speeds,
-            what: figure.about.clone(),
-            own: figure.own,
-            app: group.app.name.clone(),
-        }
-    }
-
-    /// Adds the comparison with the first system, for those that differ from it in one thing.
-    pub fn beside(mut self, system: System, figure: &Figure, pairs: &Pairs) -> Measured {
-        let speeds = speeds(pairs, figure.is_rate());
-        let [low, high] = stats::interval(&speeds);
-        let compared = (!speeds.is_empty()).then(|| [stats::median(&speeds), low, high]);
-        match system {
-            System::Venet => self.beside_virtio_net = compared,
-            System::Vblk => self.beside_virtio_blk = compared,
-            System::Without(_) => self.beside_all = compared,
-            System::Paravane | System::Peer(_) => {}
-        }
-        self
-    }
-
-    /// Adds the comparison with the same row of one vCPU, measured in the same rounds.
-    pub fn beside_one(&mut self, one: &Measured) {
-        let both = self.speeds.iter().zip(&one.speeds);
-        let speeds: Vec<f64> = both.map(|(several, one)| several / one).collect();
-        if speeds.is_empty() {
-            return;
-        }
-        let (median, interval) = (stats::median(&speeds), stats::interval(&speeds));
-        self.beside_one_vcpu = Some([median, interval[0], interval[1]]);
-        let verdict = Verdict::of_speed(median, interval, ONE_VCPU_BAR, speeds.len());
-        self.beside_one_verdict = self.own.then_some(verdict);
-    }
-
-    /// Whether both are the same figure of the same system in the same place.
-    pub fn is_like(&self, other: &Measured) -> bool {
-        (&self.name, self.system, self.place) == (&other.name, other.system, other.place)
-    }
-
-    /// What it misses, in words.
-    fn missed(&self) -> Vec<String> {
-        let of = |words: &str, [ratio, low, high]: [f64; 3], bar: f64| {
-            let vcpus = text::count(self.vcpus.try_into().unwrap_or_default(), "vCPU");
-            format!(
-                "{} ({}, {vcpus}){words}: {ratio:.2} ({low:.2} to {high:.2}), bar {bar}",
-                self.name, self.place
-            )
-        };
-        let is_missed = |verdict: Option<Verdict>| verdict == Some(Verdict::Missed);
-        let bar = self.bar.filter(|_| is_missed(self.verdict));
-        let one = self.beside_one_vcpu;
-        let one = one.filter(|_| is_missed(self.beside_one_verdict));
-        let missed = bar.map(|bar| of("", [self.ratio, self.low, self.high], bar));
-        let one = one.map(|one| of(" beside one vCPU", one, ONE_VCPU_BAR));
-        missed.into_iter().chain(one).collect()
-    }
-
-    /// The interval, for a table. One turn has none.
-    pub fn interval(&self) -> String {
-        match self.rounds {
-            1 => "-".to_string(),
-            _ => format!("{:.2} to {:.2}", self.low, self.high),
-        }
-    }
-}
-
-/// A machine with several vCPUs reaches at least what one with one vCPU reaches of the host.
-const ONE_VCPU_BAR: f64 = 1.0;
-
-/// The guest's speed in each turn, where the host's is 1.
-fn speeds(pairs: &Pairs, rate: bool) -> Vec<f64> {
-    let ratios = pairs.ratios().into_iter();
-    if rate {
-        ratios.collect()
-    } else {
-        ratios.map(|ratio| 1.0 / ratio).collect()
-    }
-}
 
 /// The result.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// With which program, and how.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     pub rows: Vec<Measured>,
     means: Vec<Mean>,
     missing: Vec<Failure>,
@@ -200,6 +34,7 @@ impl Report {
         apps: &[App],
     ) -> Self {
         Report {
+            origin: None,
             view: view.map(|view| view.lines(&rows)),
             means: means::of(&rows, apps),
             rows,
@@ -219,7 +54,7 @@ impl Table for Report {
     fn markdown(&self) -> String {
         let mut out = match &self.view {
             Some(lines) => views::markdown(lines),
-            None => rows(&self.rows) + &means::markdown(&self.means),
+            None => rows(&self.rows) + &means::markdown(&self.means) + &left_out(&self.rows),
         };
         for failure in &self.missing {
             let _ = writeln!(out, "\n{failure}");
@@ -253,35 +88,45 @@ fn rows(all: &[Measured]) -> String {
         );
     }
     for row in all {
-        let compared = [
-            ("virtio-net", row.beside_virtio_net),
-            ("virtio-blk", row.beside_virtio_blk),
-            ("all guesses", row.beside_all),
-        ];
-        for (with, compared) in compared {
-            if let Some([ratio, low, high]) = compared {
-                let _ = writeln!(
-                    out,
-                    "| {}, beside {with} | {} | {} | {} | | | | {ratio:.2} \
-                     | {low:.2} to {high:.2} | | | |",
-                    row.name, row.system, row.place, row.vcpus
-                );
-            }
-        }
-        if let Some([ratio, low, high]) = row.beside_one_vcpu {
-            let verdict = row.beside_one_verdict.map(|verdict| verdict.to_string());
-            let bar = verdict.as_ref().map(|_| ONE_VCPU_BAR.to_string());
+        let own = Some(ONE_VCPU_BAR).filter(|_| row.beside_one_verdict.is_some());
+        for (with, compared, bar, verdict) in [
+            (
+                "virtio-net",
+                row.beside_virtio_net,
+                row.venet_bar,
+                row.beside_virtio_net_verdict,
+            ),
+            ("virtio-blk", row.beside_virtio_blk, None, None),
+            ("all guesses", row.beside_all, None, None),
+            ("one vCPU", row.beside_one_vcpu, own, row.beside_one_verdict),
+        ] {
+            let Some([ratio, low, high]) = compared else {
+                continue;
+            };
+            let bar = bar.map(|bar| format!("{bar} ")).unwrap_or_default();
+            let verdict = verdict.map(|verdict| format!("{verdict} "));
             let _ = writeln!(
                 out,
-                "| {}, beside one vCPU | {} | {} | {} | | | | {ratio:.2} \
-                 | {low:.2} to {high:.2} | {} | {} | |",
+                "| {}, beside {with} | {} | {} | {} | | | | {ratio:.2} | {low:.2} to {high:.2} \
+                 | {bar}| {}| |",
                 row.name,
                 row.system,
                 row.place,
                 row.vcpus,
-                bar.unwrap_or_default(),
                 verdict.unwrap_or_default()
             );
+        }
+    }
+    out
+}
+
+/// Rows that are not part of a mean, and why.
+fn left_out(all: &[Measured]) -> String {
+    let mut out = String::new();
+    let own = |row: &&Measured| row.own && row.system == System::Paravane.name();
+    for row in all.iter().filter(own) {
+        if let Some(why) = &row.not_in_mean {
+            let _ = writeln!(out, "\n{} is not part of the mean: {why}.", row.title());
         }
     }
     out
@@ -301,17 +146,11 @@ fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{description, guesses};
+    use super::super::super::turns::Pairs;
+    use super::super::description;
+    use super::super::plan::Group;
     use super::*;
-
-    #[test]
-    fn a_speed_is_better_when_it_is_larger() {
-        let mut pairs = Pairs::default();
-        pairs.add(200.0, 100.0);
-        pairs.add(50.0, 100.0);
-        assert_eq!(speeds(&pairs, true), [2.0, 0.5]);
-        assert_eq!(speeds(&pairs, false), [0.5, 2.0]);
-    }
+    use crate::arguments::Place;
 
     #[test]
     fn figures_are_short() {
@@ -319,7 +158,7 @@ mod tests {
         assert_eq!(all, ["145000", "63.0", "2.50", "0.123", "0.0012"]);
     }
 
-    /// A row of `python` with these figures of guest and host.
+    /// The first row of a group, mostly `python`, with these figures of guest and host.
     fn python(group: &Group<'_>, turns: &[(f64, f64)]) -> Measured {
         let mut pairs = Pairs::default();
         turns
@@ -359,55 +198,61 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_guess_is_compared_with_the_one_that_has_all() {
+    fn comparisons_are_rows_of_the_table() {
         let apps = description::all().unwrap();
-        let group = Group::of(&apps, "python", Place::Rootfs, 1);
-        let system = System::Without(guesses::chosen(&["populate".to_string()]).unwrap()[0]);
-        let row = group.rows[0];
-        let figure = &row.figures()[0];
-        let mut pairs = Pairs::default();
-        pairs.add(4.0, 2.0);
-        let row = Measured::new(&group, row, figure, "", system, &pairs);
-        assert_eq!(row.bar, None, "the promise is of a machine with all");
-        let row = row.beside(system, figure, &pairs);
-        let json = serde_json::to_value(&row).unwrap();
-        assert_eq!(json["system"], "without populate");
-        assert_eq!(json["beside_all"], serde_json::json!([0.5, 0.5, 0.5]));
-        let table = Report::new(vec![row], vec![], None, &apps).markdown();
-        let line = "| python, beside all guesses | without populate | rootfs | 1 | | | | 0.50 ";
-        assert!(table.contains(line), "{table}");
+        let pairs = |guest| {
+            let mut pairs = Pairs::default();
+            (0..6).for_each(|_| pairs.add(guest, 1.0));
+            pairs
+        };
+        let of = |name, place, system: &str, guest| {
+            let group = Group::of(&apps, name, place, 1);
+            let row = group.rows[0];
+            let figure = &row.figures()[0];
+            let system = System::of_name(system).unwrap();
+            let row = Measured::new(&group, row, figure, "", system, &pairs(guest));
+            row.beside(&pairs(guest))
+        };
+        let several = Group::of(&apps, "python", Place::Rootfs, 2);
+        let mut two = python(&several, &[(2.0, 1.0); 6]);
+        two.beside_one(&of("python", Place::Rootfs, "paravane", 2.0));
+        let mut further = two.clone();
+        further.beside_one_verdict = None;
+        let rows = vec![
+            of("python", Place::Rootfs, "without costs", 2.0),
+            of("nginx", Place::Publish, "venet", 0.75),
+            two,
+            further,
+        ];
+        let table = Report::new(rows, vec![], None, &apps).markdown();
+        for line in [
+            "\n| python, beside all guesses | without costs | rootfs | 1 | | | | 0.50 \
+             | 0.50 to 0.50 | | | |\n",
+            "\n| nginx-16, beside virtio-net | venet | publish | 1 | | | | 0.75 \
+             | 0.75 to 0.75 | 1 | not met | |\n",
+            "\n| python, beside one vCPU | paravane | rootfs | 2 | | | | 1.00 \
+             | 1.00 to 1.00 | 1 | met | |\n",
+            "| 1.00 | 1.00 to 1.00 | | | |\n",
+        ] {
+            assert!(table.contains(line), "{line}: {table}");
+        }
     }
 
     #[test]
-    fn several_vcpus_are_compared_with_one() {
+    fn a_row_that_is_not_in_the_mean_says_why() {
         let apps = description::all().unwrap();
-        let one = Group::of(&apps, "python", Place::Rootfs, 1);
-        let several = Group::of(&apps, "python", Place::Rootfs, 2);
-        let of = |turns: &[(f64, f64)]| {
-            let mut row = python(&several, turns);
-            row.beside_one(&python(&one, &[(2.0, 1.0); 6]));
-            row
-        };
-        let (same, slower) = (of(&[(1.0, 0.5); 6]), of(&[(2.5, 1.0); 6]));
-        assert_eq!(same.beside_one_vcpu, Some([1.0; 3]));
-        let report = |row| Report::new(vec![row], vec![], None, &apps);
-        let line = "| python, beside one vCPU | paravane | rootfs | 2 | | | | 1.00 \
-                    | 1.00 to 1.00 | 1 | met | |\n";
-        let table = report(same).markdown();
-        assert!(table.contains(line), "{table}");
-        let missed = report(slower);
-        assert_eq!(
-            missed.missed()[1],
-            "python (rootfs, 2 vCPUs) beside one vCPU: 0.80 (0.80 to 0.80), bar 1"
-        );
-        let json = serde_json::to_value(&missed).unwrap();
-        assert_eq!(json["rows"][0]["beside_one_verdict"], "missed");
-        // A further figure has no bar.
-        let mut further = python(&several, &[(4.0, 1.0); 6]);
-        further.own = false;
-        further.beside_one(&python(&one, &[(2.0, 1.0); 6]));
-        assert_eq!(further.beside_one_verdict, None);
-        assert!(further.is_like(&python(&one, &[(1.0, 1.0)])));
+        let group = Group::of(&apps, "untar", Place::Rootfs, 1);
+        let row = python(&group, &[(2.0, 1.5)]);
+        let elsewhere = Group::of(&apps, "untar", Place::Disk, 1);
+        let disk = python(&elsewhere, &[(2.0, 1.5)]);
+        assert_eq!(disk.not_in_mean, None);
+        let report = Report::new(vec![row, disk], vec![], None, &apps);
+        let table = report.markdown();
+        let line = "\nuntar (rootfs, 1 vCPU) is not part of the mean: a machine keeps what it \
+                    writes in memory, the host writes to its disk.\n";
+        assert!(table.ends_with(line), "{table}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(json["rows"][0]["not_in_mean"].is_string(), "{json}");
     }
 
     #[test]
@@ -444,7 +289,7 @@ mod tests {
             .collect();
         let expected = [
             "bar", "guest", "high", "host", "low", "name", "place", "ratio", "rounds", "system",
-            "unit", "vcpus", "verdict",
+            "turns", "unit", "vcpus", "verdict",
         ];
         assert_eq!(keys, expected);
         assert_eq!(json["missing"][0]["why"], "no luck");

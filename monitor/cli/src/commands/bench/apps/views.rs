@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Views: rows that stand for those of a published table, and a table of both.
 
-use super::report::Measured;
+use super::measured::Measured;
 use crate::arguments::Place;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};

@@ -116,7 +116,7 @@ impl Workload {
         self.run(file, direct, &format!("--time_based --runtime={ms}ms"))
     }
 
-    /// The same of one request only.
+    /// A script that runs it for one request only.
     pub fn start(&self, file: &str, direct: bool) -> String {
         self.run(file, direct, "--number_ios=1")
     }

@@ -115,7 +115,7 @@ fn check_root(args: &BenchBlock) -> anyhow::Result<()> {
     let Some(root) = roots::of_user(args.root.as_deref())? else {
         return Ok(());
     };
-    // What it is a link to is seen from the root.
+    // A link's target is a path in the root.
     let has = |folder: &str| root.join(folder).join("fio").symlink_metadata().is_ok();
     if !PROGRAMS.into_iter().any(has) {
         bail!(

@@ -25,7 +25,7 @@ pub const TAP_GUEST: &str = "10.9.0.3";
 const TAP: &str = "vm0";
 pub const TAP_NET: &str = "tap:vm0";
 pub const TAP_VENET: &str = "venet-tap:vm0";
-/// The same of a guest that is a server.
+/// The address and the tap of a guest that is a server.
 pub const TAP_SERVER: &str = "10.9.0.4";
 const SERVERS_TAP: &str = "vm1";
 pub const TAP_SERVER_NET: &str = "tap:vm1";
@@ -101,8 +101,9 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes everything anew. With a rate, both directions of the server's link have this rate, in
-    /// Mbit/s, by a token bucket. With `apart` there is a second server, on its processor.
+    /// Removes what is left of an earlier run, and creates everything. With a rate, both directions
+    /// of the server's link have this rate, in Mbit/s, by a token bucket. With `apart` there is a
+    /// second server, on its processor.
     ///
     /// # Errors
     /// A program is missing, or the host refuses an interface: its own words.

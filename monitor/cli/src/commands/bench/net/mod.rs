@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench net`: TCP between two hosts, a guest and a host, and two guests; over virtio-net
-//! and over a card of the virtual bus. It is the comparison of the original virtual-bus (seed 003).
+//! and over a card of the virtual bus. It is the comparison in the announcement of the original
+//! virtual-bus (Haskins, 2009).
 //!
 //! The hosts are network namespaces of the benchmark's own, joined by a bridge (`hosts.rs`), so
 //! nothing here needs a privilege or reaches another network. The paths take turns: each is

@@ -10,11 +10,11 @@ use super::hosts::{
 pub enum Client {
     /// On the client's host, wherever its scheduler wants.
     Host,
-    /// The same, on a processor of its own.
+    /// On the client's host, on a processor of its own.
     Apart,
     /// In a guest whose machine runs on the client's host, with this network.
     Guest(&'static str),
-    /// The same, in a machine of another build of this program.
+    /// In a guest with this network, in a machine of another build of this program.
     Older(&'static str),
     /// In a guest on the bridge, by this network.
     OnBridge(&'static str),
@@ -27,7 +27,7 @@ pub enum Client {
 pub enum Server {
     /// On the server's host, wherever its scheduler wants.
     Host,
-    /// The same, on a processor of its own.
+    /// On the server's host, on a processor of its own.
     Apart,
     /// In another guest on the bus, by this network.
     GuestOnBus(&'static str),
@@ -45,7 +45,7 @@ pub struct Path {
 
 /// The network of guests on the bus: that of the daemon of `bench vbus`.
 const BUS_NET: &str = "bus:bench/venet-switch";
-/// The same where the two machines share memory.
+/// The network of guests whose two machines share memory.
 const SHARED_NET: &str = "bus:bench/venet-switch,share";
 /// The guests on the bus.
 const BUS_SERVER: &str = "10.9.1.1";

@@ -8,9 +8,9 @@ use super::paths::{BASE, GUESTS, SAME_NETWORK};
 use super::report::Row;
 use serde::Serialize;
 
-/// The MTU for which round trips have bars: that of Ethernet, as in the seed.
+/// The MTU for which round trips have bars: that of Ethernet, as in virtual-bus (Haskins, 2009).
 const MTU: u32 = 1500;
-/// A round trip beside the host's: the 65 us and 39 us of the seed.
+/// A round trip compared with the host's: the 65 us and 39 us of virtual-bus (Haskins, 2009).
 const TRIP_OF_HOST: f64 = 1.67;
 /// A round trip beside that over virtio.
 const TRIP_OF_VIRTIO: f64 = 0.8;

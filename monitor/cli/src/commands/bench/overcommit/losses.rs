@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What paravirtual spinlocks cost where they gain nothing: on processors that nobody else uses.
+//! What paravirtual spinlocks cost where they gain nothing: on processors without other load.
 //!
 //! Two machines differ by chance, and by more than the locks cost. So one machine turns its locks
 //! on and off (`vmi.pv_locks`), which takes the other slow path. Where the scheduler puts the
-//! threads of a run is chance, too, so a machine has many short turns. What they took together is
-//! one value: turns of one machine may have something in common. Each round has a new machine.
+//! threads of a run is chance, too, so a machine has many short turns. Their total time is one
+//! value: turns of one machine may have something in common. Each round has a new machine.
 
 use super::machines::Machine;
 use super::report::Report;

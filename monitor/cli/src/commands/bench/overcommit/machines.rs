@@ -26,7 +26,7 @@ pub fn tools() -> anyhow::Result<tempfile::TempDir> {
 fn command(bench: &Bench<'_>, vcpus: u32, memory: u32) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = Command::new(program);
-    // What is measured is the same on every host.
+    // The same hypervisor is measured on every host.
     command.env("PARAVANE_HYPERVISOR", "process");
     command.args(["run", "--net", "none", "--cpus", &vcpus.to_string()]);
     command.args(["--memory", &format!("{memory}M"), "--kernel"]);

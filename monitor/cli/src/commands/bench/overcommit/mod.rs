@@ -280,7 +280,7 @@ impl Bench<'_> {
         Ok(hogs)
     }
 
-    /// A workload once in a machine, and the processors that it and the load had meanwhile.
+    /// A workload once in a machine, and the processors that it and the load had during the run.
     fn turn(
         &self,
         workload: &Workload,

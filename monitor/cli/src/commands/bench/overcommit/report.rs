@@ -85,7 +85,7 @@ impl Report {
     #[allow(clippy::cast_precision_loss)] // few processors
     pub fn add(&mut self, case: u32, workload: &'static str, pair: &Pair) {
         let mut row = Row::new(case, workload, pair);
-        // Of the vCPUs of a ticket lock one works at a time. What its share is, is not defined.
+        // One vCPU of a ticket lock works at a time. So its share is not defined.
         let has_share = workload != ticket::NAME;
         let alone = self.rows.iter();
         let mut alone = alone.filter(|other| other.workload == workload && other.case == "1x");

@@ -5,7 +5,8 @@ use super::super::bars::Verdict;
 use super::super::stats::{at_most, interval, median};
 use serde::{Deserialize, Serialize};
 
-/// The gain of the seed at a load, in percent: at least that, where plain locks collapse.
+/// The required gain at a load, in percent, where plain locks collapse: that of "Paravirt-spinlock
+/// support for KVM guests" (Raghavendra K T, 2012).
 fn seed(case: u32) -> Option<f64> {
     match case {
         2 => Some(83.0),
@@ -95,7 +96,7 @@ impl Pair {
     }
 }
 
-/// A row of the seed's table.
+/// A row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// How many times the machine's vCPUs want to run: 1x, 2x, 3x.
@@ -104,7 +105,7 @@ pub struct Row {
     /// Mean and standard deviation without paravirtual locks, in seconds.
     pub base_s: f64,
     pub base_sd: f64,
-    /// The same with them.
+    /// Mean and standard deviation with them, in seconds.
     pub pv_s: f64,
     pub pv_sd: f64,
     /// The median of the gains of the rounds, and its 95 % interval.
@@ -190,8 +191,8 @@ impl Row {
         self.base_ideal_percent = Some(median(&base));
     }
 
-    /// Compares it with the bar of the gain: at least that of the seed, or the ideal share. Plain
-    /// locks collapse where so much can be gained within the ideal share.
+    /// Compares the row with its bar: the required gain if plain locks collapse, else the ideal
+    /// share. Plain locks collapse if the required gain would leave more than the ideal share.
     pub fn judge_gain(&mut self, case: u32) {
         let Some(least) = seed(case) else {
             return;
@@ -360,7 +361,7 @@ mod tests {
         assert_eq!(judged(2, 3.0, 2.1), (met, ideal.clone()));
         assert_eq!(judged(2, 3.0, 2.4), (missed, ideal.clone()));
         assert_eq!(judged(3, 3.0, 3.0), (met, ideal.clone()));
-        // What a round has more than the one before, it has at 1x, too.
+        // A slower round is slower at 1x, too.
         assert_eq!(judged(2, 3.0, 2.19), (met, ideal));
         // The interval reaches from below the bar to above it.
         let around: Vec<_> = (-3..=3).map(|n| 2.2 + f64::from(n) / 100.0).collect();

@@ -21,7 +21,7 @@ pub fn check(machines: &[u32]) -> anyhow::Result<()> {
         ensure!(family.len() > 1, "a machine has no processes of its own");
         for pid in family {
             let other = || groups(&pid.to_string()).ok().filter(|other| *other != own);
-            // One that is just ending has lost its groups, and is gone at the second look.
+            // One that is just ending has lost its groups, and has ended at the second look.
             if let Some(other) = other().and_then(|_| other()) {
                 bail!(
                     "a process of a machine is in the scheduler's groups {other:?}, and this \

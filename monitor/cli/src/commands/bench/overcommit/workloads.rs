@@ -65,7 +65,7 @@ const TRANSACTIONS: u32 = 4000;
 /// A fixed number of transactions that read, by as many clients as vCPUs.
 const DATABASE: Workload = database("pgbench", None);
 
-/// The same by a number of clients, all with the same database.
+/// Transactions that read, by a number of clients, all with the same database.
 const fn database(name: &'static str, clients: Option<u32>) -> Workload {
     Workload {
         name,

@@ -64,7 +64,7 @@ impl Daemon {
         Daemon::start_in(None)
     }
 
-    /// The same, with its files in this folder, or in that for temporary files.
+    /// Starts it with its files in this folder, or in that for temporary files.
     pub fn start_in(place: Option<&Path>) -> anyhow::Result<Self> {
         let state = match place {
             Some(place) => TempDir::new_in(place).with_context(|| place.display().to_string())?,

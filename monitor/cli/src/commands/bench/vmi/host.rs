@@ -134,7 +134,7 @@ fn signal_other(ops: u32, batches: u32) -> anyhow::Result<f64> {
     let (stop_there, there) = (Arc::clone(&stop), cpus::second(&allowed));
     let partner = thread::spawn(move || {
         cpus::pin(&there);
-        // Fails only if the receiver has gone.
+        // Fails only if the receiver has ended.
         let _ = sender.send(thread_id());
         while !stop_there.load(Ordering::Relaxed) {
             std::hint::spin_loop();
@@ -289,7 +289,7 @@ fn pipe(ops: u32, batches: u32) -> anyhow::Result<f64> {
     Ok(result / 2.0)
 }
 
-/// Anonymous private memory in small pages, touched by nobody yet.
+/// Anonymous private memory in small pages, not touched yet.
 struct Region {
     base: NonNull<u8>,
     pages: usize,
