@@ -342,7 +342,7 @@ enum vmi_rom_error vmi_rom_site_code(const struct vmi_rom *rom, const void *base
 	case VMI_RELOC_NONE:
 		return VMI_ROM_OK;
 	case VMI_RELOC_NOP:
-		/* There is nothing behind a call that does not return. */
+		/* There is nothing after a call that does not return. */
 		if (is_jump(site->call))
 			return VMI_ROM_RELOC;
 		break;

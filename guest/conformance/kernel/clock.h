@@ -7,7 +7,7 @@
 
 /* Real time in ns. */
 u64 now(void);
-/* Spins for so long. */
+/* Spins for ns. */
 void delay_ns(u64 ns);
 
 /* Every loop that waits calls this. It fails the test after the deadline. */

@@ -6,10 +6,8 @@
 #include "percpu.h"
 #include "types.h"
 
-#define CR0_MP		(1ull << 1)
 #define CR0_TS		(1ull << 3)
 #define CR0_WP		(1ull << 16)
-#define CR0_AM		(1ull << 18)
 #define CR4_PGE		(1ull << 7)
 #define CR4_OSFXSR	(1ull << 9)
 #define CR4_OSXMMEXCPT	(1ull << 10)

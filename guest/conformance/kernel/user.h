@@ -15,8 +15,8 @@ struct user_context {
 
 /*
  * Runs user mode from context->in until an exception, a system call or
- * int $VECTOR_USER_GATE. Serves interrupts meanwhile. Returns with interrupts
- * off.
+ * int $VECTOR_USER_GATE. Serves interrupts that arrive in user mode. Returns
+ * with interrupts off.
  */
 void user_run(struct user_context *context);
 

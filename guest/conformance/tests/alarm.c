@@ -212,7 +212,7 @@ TEST(alarm_ack_nothing, "time.ack_alarm.nothing", 1, 0, TIME_ACK_ALARM)
 		expiry = now() + 5 * NS_PER_MS;
 		arm(REAL, expiry);
 		bits = vmi.time_ack_alarm();
-		/* Unless that time has come meanwhile. */
+		/* Unless that time has come since. */
 	} while (bits && now() >= expiry);
 	CHECK_EQ(bits, 0);
 	wait_fired(REAL, 1);

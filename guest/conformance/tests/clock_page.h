@@ -22,8 +22,8 @@ static inline struct vmi_clock clock_page_copy(const struct vmi_clock *clock, u6
 }
 
 /*
- * Real time at a value of the counter, by such a copy. It stands while this processor's counter is
- * behind that of the one on which the page was written.
+ * Real time at a value of the counter, by such a copy. It does not advance while this processor's
+ * counter is less than that of the one on which the page was written.
  */
 static inline u64 clock_page_at(const struct vmi_clock *copy, u64 tsc)
 {

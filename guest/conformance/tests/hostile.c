@@ -337,7 +337,7 @@ static void grow(u64 count)
 		     below(256) * 4;
 		value = below(4) ? 1 : random64(&seed);
 		/*
-		 * Among the vCPUs, one that does not run: it must not start before it is told to.
+		 * Among the vCPUs, one that does not run: it must not start before its request.
 		 */
 		if (below(2)) {
 			at = PHV_SHARED_VCPUS + (machine.vcpus_online - 1) * PHV_VCPU_STRIDE +

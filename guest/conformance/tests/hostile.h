@@ -11,12 +11,12 @@
  * Attacks the process hypervisor. Returns if the machine survives; false if there is no such mode.
  */
 bool run_hostile(const char *mode);
-/* All vCPUs halt for so long. */
+/* All vCPUs halt for this time. */
 void run_idle(u64 seconds);
 
 /* hostile_queue.c: a disk queue that feeds itself. Returns, or with `stay` never does. */
 void feed(bool stay);
-/* The same file: breaks the rules of a queue, again and again. */
+/* In that file, too: breaks the rules of a queue repeatedly. */
 void break_queues(void);
 
 /* hostile_calls.c: host calls, through the layer's instruction. */

@@ -178,8 +178,8 @@ static void burst_run(void)
 /* Processes to create under the attack. */
 #define HELD 32
 /*
- * If none appears for so long, the attack has stopped the zygote. The zygote may wait for a
- * processor meanwhile.
+ * If none appears for this time, the attack has stopped the zygote. The zygote may have to wait for
+ * a processor.
  */
 #define STANDS_NS (4 * NS_PER_S)
 
@@ -311,7 +311,7 @@ static void listen(void *argument)
 		halt();
 }
 
-/* Whether vCPU 1, which sleeps, hears an interrupt within so long. */
+/* Whether vCPU 1, which sleeps, gets an interrupt within ns. */
 static bool hears(u64 ns)
 {
 	u64 before, end = now() + 100 * NS_PER_US * 1000;

@@ -10,7 +10,7 @@
 #define VECTOR_LATE	0x5b
 /* What a layer may add (docs/vmi.md, section 6). */
 #define LATE_MOST_NS	NS_PER_MS
-/* A target that takes no interrupt for so long did not run. */
+/* A target that takes no interrupt for this time did not run. */
 #define LOST_NS		(500 * NS_PER_US)
 /* Each of those takes about a time slice of the host. */
 #define LOST_COUNT	100

@@ -50,7 +50,7 @@ static void runner_end(struct runner *runner, u32 vcpu)
 
 /* An answer that takes longer says nothing about one time. */
 #define LONG_NS		(NS_PER_MS / 2)
-/* The rate at which a vCPU counts is measured over so long. */
+/* The rate at which a vCPU counts is measured over this time. */
 #define RATE_NS		(20 * NS_PER_US)
 #define STRANGER_NS	(2 * NS_PER_S)
 /* Of a caller that asks for some time, and then does something else. */
@@ -121,7 +121,7 @@ static void measure_rate(struct seen *seen, const struct question *q)
 
 /*
  * A look costs the caller time, which it may spend once in STAYS_NS, however many vCPUs it asks
- * about: on each of them once in so many times STAYS_NS.
+ * about: with N vCPUs, on each of them once in N * STAYS_NS.
  */
 static void count_look(struct seen *seen, const struct asking *how, const struct question *q,
 		       int answer)
@@ -163,7 +163,7 @@ static u64 ask_about(struct seen *seen, const struct asking *how)
 		seen->runs_since = q.before;
 	if (q.at_before != seen->count)
 		seen->stands_since = q.before;
-	/* After a pause of this vCPU, the documented time begins anew. */
+	/* After a pause of this vCPU, the documented time starts again. */
 	if (q.paused) {
 		seen->settled = q.after + VMI_PREEMPTED_LATE_NS;
 		seen->looked = 0;
@@ -394,7 +394,7 @@ TEST(yield_named, "lock.yield.third_runs", 3, 0, LOCK_YIELD)
 	if (!option("shared", word, sizeof(word)))
 		test_skip("needs shared on the command line, and one processor");
 	runner_start(&runners[0], 1, false);
-	/* Nobody waits for the other one. */
+	/* No vCPU waits for the other one. */
 	runner_start(&runners[1], 2, false);
 	set_irq_handler(VECTOR_MASKED, masked);
 	CHECK_RESULT(send_ipi(0, VECTOR_MASKED), 0);

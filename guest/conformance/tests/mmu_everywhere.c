@@ -94,7 +94,7 @@ static void read_in_own_space(void *argument)
 	atomic_add(&others.ready, 1);
 	while (!atomic_load(&others.stop)) {
 		look();
-		/* A vCPU that changes its space meanwhile is not missed. */
+		/* A vCPU that changes its space at the same time is not missed. */
 		if (others.move) {
 			space_load(NULL);
 			look();

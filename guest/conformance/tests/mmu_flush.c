@@ -321,7 +321,7 @@ static void deferred_new(u64 kind)
 	space_destroy(&space);
 	free_page(gpa);
 }
-/* No flush helps here: a layer that defers must do it when it is told to. */
+/* No flush helps here: a layer that defers changes must make them at flush_queue. */
 TEST_OF(new_deferred, "mmu.flush_queue.deferred", deferred_new, 0, 1, 0, MMU_SET_PTE,
 	MMU_FLUSH_QUEUE);
 TEST_OF(new_lazy, "mmu.set_lazy_mode.mmu_new", deferred_new, 1, 1, 0,

@@ -7,7 +7,7 @@
 
 /* The host may be about to give the vCPU the processor, but hardly each time. */
 #define FLUSHES		6
-/* A vCPU whose counter stands while another one works for so long gets next to nothing. */
+/* A vCPU whose counter stands while another one works for this time is starved. */
 #define STANDS_NS	(50 * NS_PER_MS)
 /*
  * No flush takes longer. That is much more than it takes to have another thread of the host do it,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * Between the delivery of an NMI and the next iret no other is delivered. One of those that were
- * sent meanwhile is delivered then.
+ * sent in between is delivered after the iret.
  */
 #include "harness.h"
 #include "test.h"

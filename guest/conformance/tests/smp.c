@@ -276,7 +276,7 @@ static void stop_here(void *argument)
 	vmi.cpu_stop();
 }
 
-/* Others see that it is stopped, and that nobody has taken its processor. */
+/* Others see that it is stopped, and that it has not been preempted. */
 TEST(ap_stop_seen, "lock.run_state.stopped", 2, 0, LOCK_RUN_STATE, LOCK_PREEMPTED, CPU_STOP)
 {
 	const struct vmi_run_state *other;

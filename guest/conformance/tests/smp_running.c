@@ -62,7 +62,7 @@ TEST(ap_running, "smp.set_ap_state.running", 2, 0, SMP_SET_AP_STATE, SMP_STARTUP
 	CHECK_EQ(started, 0);
 	CHECK_RESULT(send_icr(1, ICR_INIT), 0);
 	delay_ns(NS_PER_MS);
-	/* Off: what was armed and on is gone, the pending bit is not. */
+	/* Off: alarms and modes are reset, the pending bit is not. */
 	if (layer_offers_section(VMI_SECTION_LOCK))
 		CHECK_RESULT(vmi.lock_pending(1), 1);
 	vector = vmi.smp_startup_vector();

@@ -74,7 +74,7 @@ void ticket_release(union ticket_lock *lock)
 
 	if (!(atomic_load(&lock->tail) & SLOW))
 		return;
-	/* Nobody has or wants it: the flag goes, unless somebody comes. */
+	/* No vCPU has or wants the lock: the flag is cleared, unless a vCPU comes. */
 	if (__atomic_compare_exchange_n(&lock->both, &free.both,
 					((u32)next << 16) | next, false, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST))

@@ -32,7 +32,7 @@ extern struct ticket_counts ticket_counts;
 void ticket_reset(union ticket_lock *lock, bool spins);
 void ticket_take(union ticket_lock *lock);
 void ticket_release(union ticket_lock *lock);
-/* Whether nobody has it or waits for it. */
+/* Whether no vCPU has the lock or waits for it. */
 bool ticket_free(const union ticket_lock *lock);
 
 #endif

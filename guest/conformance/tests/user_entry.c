@@ -79,7 +79,7 @@ TEST_OF(registers_iret, "cpu.iret.user_registers", registers, BY_IRET, 1, 0, CPU
 TEST_OF(registers_sysret, "cpu.sysret.user_registers", registers, BY_SYSRET, 1, 0,
 	CPU_SYSRET);
 
-/* The same through the syscall instruction, with its rcx and r11. */
+/* User registers through the syscall instruction, with its rcx and r11. */
 static void syscalls(u64 way)
 {
 	struct user_context context;

@@ -50,7 +50,7 @@ struct bus_link {
  * test is skipped if the machine has none.
  */
 u32 bus_find(struct bus *bus, const char *type);
-/* The same from the bus with this number on, which becomes that of the bus that was found. */
+/* Finds it from the bus with this number on, which becomes that of the bus that was found. */
 u32 bus_find_from(struct bus *bus, u32 *number, const char *type);
 /* The next interface of this type after `after`, or 0. */
 u32 bus_next(struct bus *bus, u32 after, const char *type);
@@ -62,7 +62,7 @@ void bus_end(struct bus *bus);
  * are wanted. Returns the status.
  */
 u32 bus_command(struct bus *bus, u32 command);
-/* The same for a command at any address, by the call. */
+/* Gives a command at any address, by the call. */
 int bus_command_at(struct bus *bus, u64 gpa);
 /* Maps the registers of the bridge with this number, from 0. False: there is none. */
 bool bus_show(struct bus *bus, u32 number);
@@ -73,7 +73,7 @@ struct vbus_command *bus_prepare(struct bus *bus, u32 interface, u32 connection)
 void bus_open(struct bus *bus, struct bus_link *link, u32 interface);
 /* Makes a queue whose indices begin at `start`, and shares it. Returns the status. */
 u32 bus_share(struct bus_link *link, u32 queue, u32 start);
-/* The same for queue `number` of the device: it is the link's queue BUS_RX or BUS_TX. */
+/* Makes and shares queue `number` of the device: it is the link's queue BUS_RX or BUS_TX. */
 u32 bus_share_as(struct bus_link *link, u32 queue, u32 number, u32 start);
 /* Opens a connection and shares both queues. */
 void bus_connect(struct bus *bus, struct bus_link *link, u32 interface);

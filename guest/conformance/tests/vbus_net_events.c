@@ -67,7 +67,7 @@ static void expect_up(struct card *card)
 	CHECK_EQ(event.reserved[0] | event.reserved[1], 0);
 }
 
-/* A state is told after each LINKUP, once; it waits for a buffer, and holds no frames up. */
+/* A state is sent after each LINKUP, once; it waits for a buffer, and delays no frames. */
 TEST(bus_link, "bus.ethernet.link", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static struct card cards[2];
@@ -86,7 +86,7 @@ TEST(bus_link, "bus.ethernet.link", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 		CHECK(!bus_receive(&a->events, &got));
 		port_up(&a->port);
 		expect_up(a);
-		/* Its state was told: this buffer is for the next one. */
+		/* Its state was sent: this buffer is for the next one. */
 		bus_offer(&a->events, EVENT);
 		bus_offer(&b->port.link, BUS_PACKET);
 		port_send(&a->port, a->port.address, b->port.address, 60 + round, round);

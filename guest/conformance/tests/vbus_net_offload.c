@@ -253,7 +253,7 @@ TEST(bus_segments, "bus.ethernet.segments", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 	ports_close_all(&bus, ports, 4);
 }
 
-/* Frames that contradict their flags reach nobody, and the next one arrives. */
+/* Frames that contradict their flags reach no port, and the next one arrives. */
 TEST(bus_segments_malformed, "bus.ethernet.segments_malformed", 1, 0, BUS_COMMAND, BUS_NOTIFY)
 {
 	static const u32 caps[3] = { SENDS, TAKES, 0 };

@@ -25,7 +25,7 @@ void port_open(struct bus *bus, struct port *port, u32 interface, u32 caps);
 void port_up(struct port *port);
 /* Finds a bus and opens two ports of its device, whose number is returned. */
 u32 ports_open(struct bus *bus, struct port ports[2]);
-/* The same for `count` ports, of which each agrees on capabilities of its own. */
+/* Finds a bus and opens `count` ports, of which each agrees on capabilities of its own. */
 u32 ports_open_with(struct bus *bus, struct port *ports, const u32 *caps, u32 count);
 /* Closes both ports, and ends on the bus. */
 void ports_close(struct bus *bus, struct port ports[2]);

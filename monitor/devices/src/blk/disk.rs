@@ -18,7 +18,7 @@ pub const PHYSICAL_BLOCK: u32 = 4096;
 const PIECE_STEP: usize = 64 << 20;
 const PIECE: u64 = PIECE_STEP as u64;
 
-/// What went wrong, as the driver is told.
+/// A failure, as it is reported to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The host could not do it, or the disk has no such sectors, or may not be written.
@@ -38,7 +38,7 @@ pub struct Sectors {
     pub count: u32,
 }
 
-/// A disk. Several threads may use it at once. What it is asked for may make no sense.
+/// A disk. Several threads may use it at once. Its requests may make no sense.
 #[derive(Clone)]
 pub struct Disk {
     storage: Arc<dyn Storage>,

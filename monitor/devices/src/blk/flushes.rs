@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// The flushes of an open file.
 ///
-/// The host tells of data that it could not write once for each open file, then takes its pages for
+/// The host reports data that it could not write once for each open file, then treats its pages as
 /// written, and tries no more: the next flush would succeed. But a driver may have several flushes
 /// under way, and the contents of the disk are unknown. So all flushes after one that has failed
-/// fail, until the file is opened anew.
+/// fail, until the file is opened again.
 #[derive(Debug, Default)]
 pub struct Flushes {
     /// One has failed.
@@ -17,14 +17,14 @@ pub struct Flushes {
 }
 
 impl Flushes {
-    /// Flushes the file by this call. One call is made at a time, since the host would tell one of
-    /// several only.
+    /// Flushes the file by this call. One call is made at a time, since the host would report the
+    /// error to only one of several.
     ///
     /// # Errors
     /// The call's, or an earlier one has failed.
     pub fn flush(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        // What can be written still is.
+        // Data that can be written is written all the same.
         let result = call();
         if *lost {
             return Err(io::Error::other("the host has lost data before"));
@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// The host tells the first of two, and the other one has returned before.
+    /// The host reports the error to the first of two, and the other one has returned before.
     #[test]
     fn one_at_the_same_time_fails_too() {
         let flushes = Flushes::default();

@@ -3,8 +3,8 @@
 //!
 //! What must wait for the host's disk goes to a worker thread, so that it delays no other request.
 //! That costs two wake-ups of threads. If the driver has no other request, there is nothing to
-//! delay, and the device's thread waits itself. A request that comes meanwhile waits for it: then
-//! the next ones go to workers again.
+//! delay, and the device's thread waits itself. A request that arrives during that waits for it:
+//! then the next ones go to workers again.
 
 /// Requests that go to workers after another one came during one that did not.
 const PENALTY: u32 = 64;
@@ -25,7 +25,7 @@ impl Lone {
         self.waiting
     }
 
-    /// The driver's only request is done, and meanwhile another one came or not.
+    /// The driver's only request is done. `another`: another one arrived before that.
     pub fn done(&mut self, another: bool) {
         if std::mem::take(&mut self.waiting) && another {
             self.to_workers = PENALTY;

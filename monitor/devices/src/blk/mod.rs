@@ -5,8 +5,8 @@
 //! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
 //! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
 //! delays nothing else; if there is nothing else, the device's thread waits ([`lone`]). A write
-//! survives a power failure of the host only after a later flush has been answered: the driver is
-//! told that there is a write-back cache.
+//! survives a power failure of the host only after a later flush has been answered: the features
+//! tell the driver that there is a write-back cache.
 
 #[cfg(test)]
 mod bounds_tests;
@@ -47,6 +47,11 @@ const _: () = assert!(PHYSICAL_BLOCK == BLOCK << 3);
 /// Room for a request of 1 MiB whose pages lie apart, as a program makes that bypasses the page
 /// cache of its kernel.
 const QUEUE_SIZE: u16 = 512;
+
+/// Feature of this device alone: each write is carried out before the device takes the next request
+/// of the queue, so that a later flush includes it, answered or not. The driver of VMI-Linux does
+/// not wait for small writes then (`drivers/block/virtio_blk_posted.h`).
+const WRITES_IN_TURN: u32 = 60;
 
 /// The device.
 pub struct Block {
@@ -139,7 +144,8 @@ impl Device for Block {
     }
 
     fn features(&self) -> u64 {
-        let common = 1 << blk::VIRTIO_BLK_F_SEG_MAX
+        let common = 1 << WRITES_IN_TURN
+            | 1 << blk::VIRTIO_BLK_F_SEG_MAX
             | 1 << blk::VIRTIO_BLK_F_BLK_SIZE
             | 1 << blk::VIRTIO_BLK_F_TOPOLOGY
             | 1 << blk::VIRTIO_BLK_F_FLUSH;

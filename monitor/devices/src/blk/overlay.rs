@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What was written to a disk, kept apart from it.
+//! Data that was written to a disk, kept apart from it.
 
 use super::storage::{Stop, Storage, write_zeroes};
 use crate::buffers::{Buffers, Part};
@@ -73,7 +73,7 @@ impl Overlay {
     }
 
     /// Writes all written blocks to `to`, in pieces in their order, and forgets them. No other
-    /// thread may read or write meanwhile.
+    /// thread may read or write during this.
     ///
     /// # Errors
     /// The host's error.
@@ -116,7 +116,8 @@ impl Overlay {
     /// before if they are only partly in the range, and marks all blocks.
     ///
     /// # Errors
-    /// That of `write`, or of a copy. What was written before is as it was, or has new data.
+    /// That of `write`, or of a copy. Blocks that were written before are unchanged, or have new
+    /// data.
     fn change(
         &self,
         offset: u64,

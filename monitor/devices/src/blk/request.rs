@@ -72,7 +72,7 @@ impl Request {
         if length == 0 || length > most || !length.is_multiple_of(SEGMENT as u64) {
             return Err(Failure::Io);
         }
-        // The driver may write there meanwhile, so one copy is checked and used.
+        // The driver may write there at any time, so one copy is checked and used.
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         self.output.copy_out(&mut bytes);
         for segment in bytes.chunks_exact(SEGMENT) {

@@ -14,7 +14,7 @@ use std::mem;
 /// The most requests that wait for the disk at a time.
 const THREADS: usize = 4;
 /// The largest read, in bytes, for which the device's thread waits, and the most that was written
-/// before a flush for which it does: it looks at no reset meanwhile.
+/// before a flush for which it does: it notices no reset during that.
 const LONE_BYTES: u64 = 1 << 20;
 /// The largest write, in bytes, that goes to the host's disk before it is answered.
 const EARLY_BYTES: u64 = 64 << 10;
@@ -121,7 +121,7 @@ impl<J: Job> Service<J> {
         let written = match effect {
             Effect::Flush => mem::take(&mut self.unflushed),
             Effect::Change => {
-                // Nobody knows how much that is.
+                // It is not known how much that is.
                 self.unflushed = u64::MAX;
                 0
             }
@@ -130,7 +130,8 @@ impl<J: Job> Service<J> {
         let waits = self.pool.is_some();
         let slow = waits && matches!(effect, Effect::Flush | Effect::Change);
         if !slow {
-            let result = self.execute(&job, !waits);
+            // A write is done before the next request, whatever it has to wait for.
+            let result = self.execute(&job, !waits || effect == Effect::Write);
             if result != Err(Failure::Wait) {
                 if effect == Effect::Write {
                     // At most once for each flush, which would write the same data a moment later.
@@ -151,8 +152,8 @@ impl<J: Job> Service<J> {
         Some(job.finish(self.execute(&job, true)))
     }
 
-    /// A request that was begun as the driver's only one is done or with a worker, and meanwhile
-    /// `another` one came or not.
+    /// A request that was begun as the driver's only one is done, or with a worker. `another`:
+    /// another one arrived before that.
     pub fn alone_done(&mut self, another: bool) {
         if let Some(lone) = &mut self.lone {
             lone.done(another);

@@ -45,7 +45,7 @@ pub enum Mode {
     Write,
     /// The guest only reads it.
     ReadOnly,
-    /// The guest reads and writes. What it writes is discarded at the end.
+    /// The guest reads and writes. Its writes are discarded at the end.
     Snapshot,
     /// The guest reads and writes. The file gets what the guest has flushed, when it flushes, and
     /// nothing else: every end is like a power failure of a disk with a volatile cache. For tests.
@@ -66,7 +66,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether the open file is to be used as a qcow2 image.
+    /// Whether to use the open file as a qcow2 image.
     ///
     /// # Errors
     /// The file does not begin as one in the format that its name or the option says.
@@ -171,7 +171,8 @@ const DIRECT: u64 = 512 << 10;
 #[derive(Debug)]
 pub struct Raw {
     file: File,
-    /// The same file, for reads that bypass the host's page cache, if it has such.
+    /// Another descriptor of the file, for reads that bypass the host's page cache, if there are
+    /// such.
     direct: Option<File>,
     /// Every read uses the page cache.
     cached: AtomicBool,

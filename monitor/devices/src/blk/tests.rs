@@ -288,7 +288,7 @@ fn two_machines_do_not_write_one_disk() {
 fn what_is_no_disk_is_refused() {
     let refused = |path: &Path| format!("{:#}", Block::new(path, Mode::Write, "").err().unwrap());
     for length in [0, 513] {
-        // A file for each mode: a child that another test forks meanwhile inherits this test's
+        // A file for each mode: a child that another test forks inherits this test's
         // files, and with them the lock, until it executes or ends.
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(length).unwrap();

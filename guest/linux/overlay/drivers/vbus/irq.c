@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Interrupts of queues' own. Each is a vector of a CPU, which the bridge is told by a command, and
- * sends like an MSI. The irq domain of a bus is above that of x86, which finds vectors and moves
+ * Interrupts of queues' own. Each is a vector of a CPU. A command passes it to the bridge, which
+ * sends it like an MSI. The irq domain of a bus is above that of x86, which finds vectors and moves
  * them to other CPUs: also with interrupts off, and from a CPU that goes offline.
  */
 #include <linux/cpumask.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Disks of the virtual bus. A disk's connection lives as long as its device, and is made anew where
- * it ends before: requests that the device had are given to it again.
+ * Disks of the virtual bus. A disk's connection lives as long as its device. If it ends before,
+ * another one replaces it, and the device gets the requests that it had again.
  *
  * A disk is added by a thread of its own, since that reads the partitions. The thread that adds and
- * removes devices must not wait for a device: it is the one that removes a device that is gone.
+ * removes devices must not wait for a device: it is the one that removes a device that has ended.
  */
 #include <linux/async.h>
 #include <linux/blkdev.h>
@@ -81,7 +81,7 @@ static void restart(struct work_struct *work)
 	struct vbus_block_geometry geometry;
 	int error;
 
-	/* The connection ended while it was made anew, in vain. */
+	/* The connection ended, and no other one could replace it. */
 	if (READ_ONCE(vblk->dead))
 		return;
 	blk_mq_quiesce_queue(vblk->disk->queue);
@@ -115,7 +115,7 @@ static void free_vblk(struct vblk *vblk)
 	kfree(vblk);
 }
 
-/* The last user of a disk that was added is gone. */
+/* The last user of a disk that was added has closed it. */
 static void free_disk(struct gendisk *disk)
 {
 	free_vblk(disk->private_data);

@@ -29,7 +29,7 @@ struct vblk {
 	spinlock_t lock;
 	/* Requests that the device has, the oldest first. */
 	struct list_head busy;
-	/* The connection ended, or the device broke the protocol: it is to be connected anew. */
+	/* The connection ended, or the device broke the protocol: it must be connected again. */
 	bool broken;
 	/* There is no device any more. */
 	bool dead;

@@ -9,7 +9,7 @@
 
 /* Looks for one notification, before the interrupts of the CPU get a turn in between. */
 #define ROUNDS 16
-/* A request is given to so many connections that end before it is done. */
+/* The most connections that a request is given to, if each ends before it is done. */
 #define CONNECTIONS 3
 
 static unsigned int room(const struct vbus_queue *queue)

@@ -82,7 +82,7 @@ int vbus_open(struct vbus_connection *connection);
 void vbus_close(struct vbus_connection *connection);
 /* Frees the queues of a connection that is closed. */
 void vbus_free_queues(struct vbus_connection *connection);
-/* Makes a queue of so many descriptors, and shares it. */
+/* Makes a queue of `count` descriptors, and shares it. */
 int vbus_share(struct vbus_connection *connection, u32 queue, u32 role, u32 count);
 /* Calls the device. Returns the length of the result in `data`, at most `room` bytes. */
 int vbus_call(struct vbus_connection *connection, u32 call, void *data, u32 length, u32 room);

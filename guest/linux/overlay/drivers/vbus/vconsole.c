@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Consoles of the virtual bus: terminals /dev/vbc0 and so on, whose other end is a byte stream of
- * the host. Nothing is dropped: bytes for the guest stay in the queue until somebody has opened the
- * terminal and reads, and writers wait for the host.
+ * the host. Nothing is dropped: bytes for the guest stay in the queue until a program has opened
+ * the terminal and reads, and writers wait for the host.
  */
 #include <linux/err.h>
 #include <linux/io.h>

@@ -26,9 +26,9 @@ struct vconsole {
 	spinlock_t lock;
 	/* Bytes that the device has not taken over. */
 	unsigned int queued;
-	/* Somebody has opened it; and does not read now. */
+	/* A program has opened it; and does not read now. */
 	bool active, throttled;
-	/* The connection ended, or the device broke the protocol: it is to be connected anew. */
+	/* The connection ended, or the device broke the protocol: it must be connected again. */
 	bool broken;
 	/* There is no device any more. */
 	bool dead;
@@ -63,11 +63,11 @@ void vconsole_free(struct vconsole *console);
 
 /* vconsole_tty.c */
 int vconsole_tty_init(void);
-/* Gives a console an index and a terminal, which nobody can open yet. Frees nothing on failure. */
+/* Gives a console an index and a terminal that cannot be opened yet. Frees nothing on failure. */
 int vconsole_tty_make(struct vconsole *console);
 /* The terminal can be opened. */
 int vconsole_tty_show(struct vconsole *console);
-/* Nobody opens it any more. Who has it open gets an end. */
+/* It cannot be opened any more. Programs that have it open get an end. */
 void vconsole_tty_end(struct vconsole *console);
 
 #endif

@@ -37,7 +37,7 @@ static void vconsole_shutdown(struct tty_port *port)
 	spin_unlock_irqrestore(&console->lock, flags);
 }
 
-/* The device has gone, and nobody has the terminal open. */
+/* The device has ended, and no program has the terminal open. */
 static void vconsole_destruct(struct tty_port *port)
 {
 	struct vconsole *console = container_of(port, struct vconsole, port);

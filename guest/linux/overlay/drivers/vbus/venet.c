@@ -23,14 +23,18 @@ MODULE_PARM_DESC(interrupts, "interrupts of pairs' own: 0: never; 1: of several 
 #define MINE (VBUS_ETHERNET_CAP_CHAIN | VBUS_ETHERNET_CAP_CSUM | VBUS_ETHERNET_CAP_TSO4 | \
 	      VBUS_ETHERNET_CAP_RX_TSO4 | VBUS_ETHERNET_CAP_TSO6 | VBUS_ETHERNET_CAP_RX_TSO6)
 
-/* The device is used no more until it is connected anew. */
+/* The pause after an attempt to connect again that failed: it doubles up to 26 s. */
+#define AGAIN_MS 100
+#define AGAIN_DOUBLES 8U
+
+/* The device is not used again until it is connected again. */
 void venet_break(struct venet *venet, int error)
 {
 	if (venet->broken)
 		return;
 	venet->broken = true;
 	netdev_err(venet->dev, "the device broke the protocol: %d\n", error);
-	schedule_work(&venet->restart);
+	mod_delayed_work(system_wq, &venet->restart, 0);
 }
 
 /*
@@ -230,7 +234,7 @@ static int venet_stop(struct net_device *dev)
 {
 	struct venet *venet = netdev_priv(dev);
 
-	/* After a restart that failed there is nothing. */
+	/* After an attempt to connect again that failed, there is nothing. */
 	if (!venet->connection.open)
 		return 0;
 	netif_tx_disable(dev);
@@ -242,21 +246,33 @@ static int venet_stop(struct net_device *dev)
 	return 0;
 }
 
-/* The connection was closed, or the device broke the protocol. */
-static void restart(struct work_struct *work)
+/* Tries to connect until it succeeds. Under the lock of network devices. */
+static int reconnect(struct venet *venet)
 {
-	struct venet *venet = container_of(work, struct venet, restart);
+	unsigned int pause;
 	int error;
 
-	rtnl_lock();
-	if (netif_running(venet->dev)) {
-		venet_stop(venet->dev);
-		error = venet_open(venet->dev);
-		if (error) {
-			netif_carrier_off(venet->dev);
-			netdev_err(venet->dev, "cannot connect again: %d\n", error);
-		}
+	venet_stop(venet->dev);
+	error = venet_open(venet->dev);
+	if (!error) {
+		venet->failures = 0;
+		return 0;
 	}
+	netif_carrier_off(venet->dev);
+	pause = AGAIN_MS << min(venet->failures++, AGAIN_DOUBLES);
+	netdev_err(venet->dev, "cannot connect again: %d; trying again in %u ms\n", error, pause);
+	mod_delayed_work(system_wq, &venet->restart, msecs_to_jiffies(pause));
+	return error;
+}
+
+/* The connection was closed, the device broke the protocol, or an attempt has failed. */
+static void restart(struct work_struct *work)
+{
+	struct venet *venet = container_of(work, struct venet, restart.work);
+
+	rtnl_lock();
+	if (netif_running(venet->dev))
+		reconnect(venet);
 	rtnl_unlock();
 }
 
@@ -287,10 +303,7 @@ static netdev_features_t venet_features_check(struct sk_buff *skb, struct net_de
 
 int venet_again(struct venet *venet)
 {
-	if (!netif_running(venet->dev) || !venet->connection.open)
-		return 0;
-	venet_stop(venet->dev);
-	return venet_open(venet->dev);
+	return netif_running(venet->dev) ? reconnect(venet) : 0;
 }
 
 static int venet_change_mtu(struct net_device *dev, int mtu)
@@ -345,7 +358,7 @@ static int venet_probe(struct vbus_device *device)
 	venet->dev = dev;
 	venet->connection.device = device;
 	venet->connection.signal = venet_signal;
-	INIT_WORK(&venet->restart, restart);
+	INIT_DELAYED_WORK(&venet->restart, restart);
 	INIT_WORK(&venet->event, venet_take_events);
 	venet->wanted = clamp(pairs ?: num_online_cpus(), 1, VBUS_ETHERNET_PAIRS_MAX);
 	for (i = 0; i < VBUS_ETHERNET_PAIRS_MAX; i++) {
@@ -397,7 +410,7 @@ static void venet_remove(struct vbus_device *device)
 	struct venet *venet = dev_get_drvdata(&device->dev);
 
 	unregister_netdev(venet->dev);
-	cancel_work_sync(&venet->restart);
+	cancel_delayed_work_sync(&venet->restart);
 	cancel_work_sync(&venet->event);
 	kfree(venet->events);
 	free_netdev(venet->dev);
@@ -409,7 +422,7 @@ static void venet_closed(struct vbus_device *device)
 
 	/* Not yet while the card is probed: then the probe fails. */
 	if (venet)
-		schedule_work(&venet->restart);
+		mod_delayed_work(system_wq, &venet->restart, 0);
 }
 
 static struct vbus_driver venet_driver = {

@@ -70,7 +70,8 @@ struct venet {
 	struct work_struct event;
 
 	/* The device broke the protocol, or closed the connection. */
-	struct work_struct restart;
+	struct delayed_work restart;
+	unsigned int failures;		/* attempts in a row to connect again */
 	bool broken;
 
 	struct venet_pair pairs[VBUS_ETHERNET_PAIRS_MAX];

@@ -7,7 +7,7 @@
 #include <linux/mm.h>
 #include "venet.h"
 
-/* Frames up to so many bytes are copied. */
+/* Frames of up to this number of bytes are copied. */
 #define COPY 256
 /* Bytes of a longer frame that are copied: its headers. */
 #define HEAD 128

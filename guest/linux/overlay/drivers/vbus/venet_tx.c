@@ -8,7 +8,7 @@
 #include <net/sock.h>
 #include "venet.h"
 
-/* So many bytes or descriptors that the device has make it notify: a program may wait for them. */
+/* With this number of bytes or descriptors, the device notifies: a program may wait for them. */
 #define MUCH_BYTES (128 << 10)
 #define MUCH (VENET_COUNT / 2)
 /* Descriptors of the largest frame. */

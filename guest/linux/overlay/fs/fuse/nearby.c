@@ -2,9 +2,9 @@
 /*
  * A program that walks a directory and reads its files waits for the server once for each file, and
  * a small one is read by one request. So when a program begins to read a small file that is not
- * cached, the small files next to it in the directory are asked for, too, and the server is told of
- * all of them at once. They are ordinary reads into the page cache, as of any file that is read
- * ahead: their pages are locked until the answer, and valid as the attributes say.
+ * cached, the small files next to it in the directory are asked for, too, and the server is
+ * notified of all of them at once. They are ordinary reads into the page cache, as of any file that
+ * is read ahead: their pages are locked until the answer, and valid as the attributes say.
  *
  * Whether that is of use is learnt. A file that is asked for costs credit, and gives back twice as
  * much when it is read. A program that reads a few files gets a small credit, for a trial now
@@ -108,7 +108,7 @@ static int fuse_find_nearby(struct fuse_conn *fc, struct dentry *dentry, struct 
 	int looks, files = 0;
 
 	spin_lock(&parent->d_lock);
-	/* Not the root, and not moved meanwhile. */
+	/* Not the root, and not moved since. */
 	if (dentry->d_parent != parent || dentry == parent)
 		goto out;
 	for (looks = 0; looks < NEARBY_LOOKS && files < most; looks++) {
@@ -222,14 +222,14 @@ void fuse_read_nearby(struct file *file)
 		return;
 	used = test_bit(FUSE_I_NEARBY, &fi->state) &&
 	       test_and_clear_bit(FUSE_I_NEARBY, &fi->state);
-	/* What is gone before it is read was read in vain, and is read again. */
+	/* Pages that are freed before they are read were read in vain, and are read again. */
 	used = used && inode->i_mapping->nrpages;
 	if (used)
 		fuse_invalidate_atime(inode);
 	else if (!fuse_is_small(inode))
 		return;
 	files = fuse_nearby_files(&fc->nearby, dentry, used);
-	/* Requests that the server has not been told of must not wait for others. */
+	/* Requests of which the server was not notified must not wait for others. */
 	most = min(READ_ONCE(fc->congestion_threshold), READ_ONCE(fc->max_background));
 	if (!files || READ_ONCE(fc->num_background) + NEARBY_FILES + 1 >= most)
 		return;

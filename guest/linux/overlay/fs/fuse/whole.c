@@ -10,8 +10,8 @@
  * a dentry that went. All names are known while that count is what it was before the server
  * answered. Nothing is allocated, and no negative dentry is kept.
  *
- * A name that somebody else has just made is seen when the server tells of it, as if the guest had
- * asked for it a moment before. After FUSE_WHOLE_SECS the server is asked anyhow.
+ * A name that another program has just created is seen when the server reports it, as if the guest
+ * had asked for it a moment before. After FUSE_WHOLE_SECS the server is asked anyhow.
  */
 #include "fuse_i.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * System-call sites in user text that the architecture has replaced (arch/x86/vmi/usertext/). Code
- * that is about to read, write or move such text for somebody else has them put back first.
+ * that is about to read, write or move such text for another process has them put back first.
  */
 #ifndef _LINUX_SYSCALL_SITES_H
 #define _LINUX_SYSCALL_SITES_H

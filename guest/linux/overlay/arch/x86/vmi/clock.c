@@ -181,7 +181,7 @@ static void step(void)
 	last = now;
 	due_in(LOOK_NS);
 	/*
-	 * The slew must end when the offset is gone, even if the machine is idle then. After a step
+	 * The slew must end when the offset is 0, even if the machine is idle then. After a step
 	 * the rate is the average of the old one and the new one. The timer counts whole ticks, and
 	 * must not expire before the check is due.
 	 */

@@ -8,8 +8,8 @@
  * VMI_COPY_AHEAD_PAGES. A row that ends has wasted as many copies as it has pages, at most.
  *
  * A page of a private mapping shows what others write to the file, up to the first write to it by
- * the program. A copy ahead would end that early, so a file that somebody may write to now is left
- * alone. POSIX leaves open what is seen of later changes.
+ * the program. A copy ahead would end that early, so a file that is open for writing is left alone.
+ * POSIX leaves open what is seen of later changes.
  */
 #include <linux/prefault.h>
 #include <linux/highmem.h>

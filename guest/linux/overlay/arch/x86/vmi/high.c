@@ -67,7 +67,7 @@ static bool __init vmi_high_good(const struct vmi_boot_info *info)
 
 void __init vmi_start_high(const struct vmi_boot_info *info)
 {
-	/* There is nothing yet by which the reason could be told. */
+	/* There is nothing yet that could report the reason. */
 	if (info->magic != VMI_BOOT_MAGIC || info->size < VMI_BOOT_INFO_LEAST ||
 	    !vmi_high_good(info))
 		return;

@@ -120,7 +120,7 @@ static void lock_slowpath(struct qspinlock *lock, u32 val)
 }
 
 /*
- * The head of a queue waits for a lock that nobody will kick it for. While the holder runs, the
+ * The head of a queue waits for a lock, and no CPU will kick it. While the holder runs, the
  * lock comes soon. Else it is one of the CPUs without a processor: one of those gets this one's.
  */
 static void lock_give_way(void)
@@ -359,7 +359,7 @@ static int locks_show(struct seq_file *file, void *unused)
 	return 0;
 }
 
-/* Resets the statistics. Counts of locks that are taken meanwhile may be lost. */
+/* Resets the statistics. Counts of locks that are taken at the same time may be lost. */
 static ssize_t locks_write(struct file *file, const char __user *text, size_t size, loff_t *at)
 {
 	int cpu;

@@ -42,7 +42,7 @@ u64 vmi_real_ns(void)
 
 /*
  * Steal time as of the CPU's last sample by the layer, or else by its last clock event. Where it
- * matters that is not long ago, and reading it anew would cost as much as the accounting.
+ * matters that is not long ago, and reading it again would cost as much as the accounting.
  */
 static u64 vmi_steal_clock(int cpu)
 {
@@ -58,7 +58,7 @@ void vmi_sample_stolen(void)
 		vmi_real_ns();
 }
 
-/* The clock beside the kernel's own timers: the CPU itself may as well read it anew. */
+/* The clock beside the kernel's own timers: the CPU itself may as well read it again. */
 static u64 vmi_steal_clock_now(int cpu)
 {
 	if (cpu == raw_smp_processor_id())

@@ -170,7 +170,7 @@
  */
 #define VMI_TRAPS_HOT 8
 
-/* Traps until the next attempt. Text may have been mapped anew or put back since the last one. */
+/* Traps until the next attempt. Text may have been mapped again or put back since the last one. */
 #define VMI_TRAPS_AGAIN 1024
 
 /*

@@ -70,7 +70,7 @@ static void site_hot(const struct pt_regs *regs, unsigned int traps)
 	if (mmap_write_lock_killable(mm))
 		return;
 	vma = vma_lookup(mm, ip);
-	/* A debugger may have attached meanwhile. */
+	/* A debugger may have attached since. */
 	if (vma && text_is_private(vma) && vmi_sites_allowed()) {
 		if (joins && (text_is(vma) || text_join(vma))) {
 			outcome = JOINED;
@@ -118,7 +118,7 @@ void vmi_sites_fork(struct task_struct *task)
  * program could use has changed. Signals, debuggers and core dumps then find it there. C libraries
  * decide by that address whether a system call can still be cancelled, and unwinders know no stubs.
  *
- * Not if the text has become the file again meanwhile (text_revert()): its stubs are not known any
+ * Not if the text has become the file again since (text_revert()): its stubs are not known any
  * more. So a debugger that attaches in that moment finds the thread in the stub, once. And not for
  * a program that steps itself: it would step from its jump to the stub for ever.
  */

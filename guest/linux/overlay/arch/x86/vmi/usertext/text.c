@@ -40,7 +40,7 @@ MODULE_PARM_DESC(shared_sites, "replace sites for all mappings of a file");
 
 static struct fsnotify_group *group __ro_after_init;
 static struct vfsmount *mount __ro_after_init;
-/* Somebody has set a breakpoint by file, and finds mappings by the file's own cache. */
+/* A breakpoint was set by file, which finds mappings by the file's own cache. */
 static bool refused;
 
 bool text_enabled(void)

@@ -17,7 +17,7 @@ struct folio *text_original(struct file *file, pgoff_t index);
 
 /*
  * Copies a page of the file, with the text's changes, to @to. Does not need the text's lock: a
- * change that is added meanwhile reaches the page when the page is unlocked, its stub first.
+ * change that is added during the copy reaches the page when the page is unlocked, its stub first.
  */
 int text_page_copy(struct text *text, struct file *file, pgoff_t index, u8 *to);
 

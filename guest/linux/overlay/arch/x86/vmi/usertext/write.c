@@ -33,8 +33,8 @@ static void put_bytes(struct page *page, const struct piece *pieces, unsigned in
 }
 
 /*
- * The page-table entry is cleared during the write, so no thread executes the page meanwhile: a
- * thread that faults on it waits for the mmap lock, which the caller holds.
+ * The page-table entry is cleared during the write, so no thread executes the page: a thread that
+ * faults on it waits for the mmap lock, which the caller holds.
  */
 int text_write(struct vm_area_struct *vma, const struct piece *pieces, unsigned int count)
 {

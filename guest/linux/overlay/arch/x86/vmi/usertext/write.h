@@ -18,8 +18,8 @@ bool text_is_private(const struct vm_area_struct *vma);
 
 /*
  * Writes @count pieces, all in one page, to the process's own copy of that page. The caller holds
- * the mmap lock for writing. Returns 0; -EAGAIN if the page changed meanwhile and the caller may
- * try again; or another error.
+ * the mmap lock for writing. Returns 0; -EAGAIN if the page changed and the caller may try again;
+ * or another error.
  */
 int text_write(struct vm_area_struct *vma, const struct piece *pieces, unsigned int count);
 
