@@ -929,7 +929,7 @@ pub const CALL_CORE_REBOOT: u16 = 0x003;
 pub const CALL_CORE_SHUTDOWN: u16 = 0x004;
 /// Writes to the console, for early messages.
 pub const CALL_CORE_CONSOLE_WRITE: u16 = 0x005;
-/// Tells what operations take here beyond what they take on a processor, so that a kernel can avoid them.
+/// Reports what operations cost here beyond their cost on a processor, so that a kernel can avoid them.
 pub const CALL_CORE_COSTS: u16 = 0x006;
 
 /// CR0.TS makes FPU instructions raise #NM; without this feature the bit is only kept.
@@ -952,7 +952,7 @@ pub const CALL_CPU_IRQ_SAVE: u16 = 0x104;
 pub const CALL_CPU_HALT: u16 = 0x105;
 /// Stops this vCPU for good, with interrupts off; another vCPU may start it again with INIT and STARTUP.
 pub const CALL_CPU_STOP: u16 = 0x106;
-/// Tells the processor that this is a spin loop.
+/// Hints to the processor that this is a spin loop.
 pub const CALL_CPU_PAUSE: u16 = 0x107;
 /// Returns CR0 as the kernel last set it.
 pub const CALL_CPU_GET_CR0: u16 = 0x108;
@@ -1141,7 +1141,7 @@ pub const CALL_LOCK_WAIT: u16 = 0x600;
 pub const CALL_LOCK_KICK: u16 = 0x601;
 /// Returns the pending bit of a vCPU, 0 or 1, for saving the vCPU's state.
 pub const CALL_LOCK_PENDING: u16 = 0x602;
-/// Returns 1 if the vCPU wants to run and does not, whoever has its processor, so that spinning for it is useless, else 0.
+/// Returns 1 if the vCPU is ready to run and does not run, whatever runs on its processor, so that spinning for it is useless, else 0.
 pub const CALL_LOCK_PREEMPTED: u16 = 0x603;
 /// Gives way to a vCPU that is preempted.
 pub const CALL_LOCK_YIELD: u16 = 0x604;
@@ -1174,7 +1174,7 @@ pub const CALL_STATS_RESET: u16 = 0x801;
 
 /// Routes the interrupts of a line, with this vector, to the vCPU with this local APIC id.
 pub const CALL_LINE_ROUTE: u16 = 0x900;
-/// Tells the device of a line that its driver has added buffers to a queue: the effect of a store of the queue's number to QueueNotify, without a trap.
+/// Notifies the device of a line that its driver has added buffers to a queue: the effect of a store of the queue's number to QueueNotify, without a trap.
 pub const CALL_LINE_NOTIFY: u16 = 0x901;
 /// Returns InterruptStatus of a line's device and clears the bits that it returns: the effect of a load, and of a store of the value to InterruptACK, without a trap.
 pub const CALL_LINE_STATUS: u16 = 0x902;
@@ -1185,7 +1185,7 @@ pub const CALL_LINE_PENDING: u16 = 0x903;
 pub const CALL_BUS_FIND: u16 = 0xa00;
 /// Carries out the struct vbus_command of abi/vbus.toml that lies at the guest-physical address command: the effect of a store of that address to the register command, without a trap.
 pub const CALL_BUS_COMMAND: u16 = 0xa01;
-/// Tells the device of a connection that its driver has done something to a queue: the effect of a store of the connection's number to the register notify, without a fault or the decoding of an instruction.
+/// Notifies the device of a connection that its driver has changed a queue: the effect of a store of the connection's number to the register notify, without a fault or the decoding of an instruction.
 pub const CALL_BUS_NOTIFY: u16 = 0xa02;
 
 /// Every section with its calls, in the order of their numbers.

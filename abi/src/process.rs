@@ -244,7 +244,7 @@ pub const PHV_OP_FORK: u64 = 0x1;
 pub const PHV_OP_READY: u64 = 0x2;
 /// Zygote to monitor: process index has ended; value is the wait status.
 pub const PHV_OP_DIED: u64 = 0x3;
-/// Process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket tells the monitor the host's id.
+/// Process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket passes the host's id to the monitor.
 pub const PHV_OP_MADE: u64 = 0x5;
 /// Zygote to monitor: a step of the set-up failed; index is PHV_STEP_*, value the errno.
 pub const PHV_OP_FAILED: u64 = 0x4;

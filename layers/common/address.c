@@ -9,7 +9,7 @@
 
 /*
  * By a subtraction in the direct map, else by a walk of the loaded tables, which are in the direct
- * map. What is shared lies in one page and stays where it is (docs/vmi.md, section 2).
+ * map. Shared memory lies in one page and does not move (docs/vmi.md, section 2).
  */
 u64 linear_gpa(const void *pointer, u64 direct_map, u64 direct_map_size)
 {

@@ -68,7 +68,7 @@ struct kvm_wall_clock {
 	u32 nsec;
 };
 
-/* Of one vCPU, aligned to 64 bytes. */
+/* The record of one vCPU, aligned to 64 bytes. */
 struct kvm_steal_time {
 	u64 ns;
 	u32 version; /* odd during a change */

@@ -14,7 +14,7 @@ u8 kvm_no_io_delay;
 u8 kvm_follow;
 u64 kvm_data_at;
 
-/* Of the ROM's tables (common/tables.inc), in the copy that runs. */
+/* Tables of the ROM (common/tables.inc), in the copy that runs. */
 extern struct vmi_section layer_section_table[], layer_section_table_end[];
 
 static struct vmi_section *section(u32 id)
@@ -173,7 +173,7 @@ s64 kvm_core_version(u32 id)
 
 int kvm_core_reboot(u32 mode)
 {
-	/* What starts next may not know of what is shared. The other vCPUs get an INIT. */
+	/* The next kernel may not know of the shared memory. The other vCPUs get an INIT. */
 	if (native.ready && (mode == VMI_REBOOT_SOFT || mode == VMI_REBOOT_HARD) &&
 	    !FAULT(REBOOT_KEEPS_SHARED))
 		kvm_unshare();

@@ -32,8 +32,8 @@ KVM_DECLARE(bus, notify);
 
 /*
  * Layer data of one vCPU. The host writes clock and steal, and eoi while the vCPU has an interrupt
- * in service. Of the rest other vCPUs read run and waiting and write what native.h lets them,
- * run.preempted, and steal.preempted atomically.
+ * in service. Other vCPUs read run and waiting. They write what native.h lets them, run.preempted,
+ * and, atomically, steal.preempted.
  */
 struct kvm_percpu {
 	struct native_percpu native;
@@ -71,7 +71,7 @@ static inline u64 kvm_gpa(const void *linear)
 	return linear_gpa(linear, native.direct_map, native.direct_map_size);
 }
 
-/* vcpu.c: tells the host the addresses of a vCPU's shared data. On this vCPU. */
+/* vcpu.c: passes the addresses of a vCPU's shared data to the host. On this vCPU. */
 void kvm_share(struct kvm_percpu *self);
 void kvm_unshare(void);
 
@@ -128,7 +128,7 @@ static inline struct kvm_percpu *kvm_other(u32 vcpu)
 	return (struct kvm_percpu *)native_other(vcpu);
 }
 
-/* Of a vCPU that kvm_other() has found. */
+/* The APIC id of a vCPU that kvm_other() has found. */
 static inline u32 kvm_apic_id(u32 vcpu)
 {
 	return READ_ONCE(native.percpu_table[vcpu]->apic_id);

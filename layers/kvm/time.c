@@ -14,7 +14,7 @@
 /* One that is less is the host's NTP at work, and no step. */
 #define STEP_NS 100000000
 
-/* Of the machine; the vCPU that has set busy changes it. */
+/* The state of the machine. The vCPU that has set busy changes it. */
 static struct {
 	u32 busy;
 	u64 start; /* the wall clock at real time 0, ns */

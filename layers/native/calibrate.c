@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * The rates of the time-stamp counter and the APIC timer. Both are measured between two pairs of
- * readings. Of several tries for a pair the one that took the least time is used, since firmware or
- * a host under an emulator may stop the processor in the middle.
+ * readings. A pair is tried several times, and the try that took the least time is used, since
+ * firmware or a host under an emulator may stop the processor in the middle.
  */
 #include "io.h"
 #include "native.h"

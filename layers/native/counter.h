@@ -29,7 +29,7 @@ static inline u64 counter_time(void)
 {
 	u64 ticks = cpu_tsc() - native.tsc_start;
 
-	/* Another processor's counter may be behind by a few ticks, just after core.init. */
+	/* Another processor's counter may be less by a few ticks, just after core.init. */
 	if ((s64)ticks < 0)
 		return 0;
 	return (u64)((u128)ticks * native.mult >> native.shift);

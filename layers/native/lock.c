@@ -74,7 +74,7 @@ int native_lock_yield(u32 vcpu)
 	return 0;
 }
 
-/* Its users tell by VMI_LOCK_RUN_STATES that it follows nothing. */
+/* Its users see by VMI_LOCK_RUN_STATES that it follows nothing. */
 u64 native_lock_run_state(u32 vcpu)
 {
 	static const struct vmi_run_state runs __attribute__((aligned(64))) = {

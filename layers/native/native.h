@@ -38,7 +38,7 @@ struct native_percpu {
 _Static_assert(sizeof(struct native_percpu) <= NATIVE_PERCPU_SIZE, "NATIVE_PERCPU_SIZE");
 _Static_assert(NATIVE_PERCPU_SIZE % VMI_PERCPU_ALIGN == 0, "percpu_size");
 
-/* Of the machine: written by core.init before any other vCPU runs, then constant. */
+/* The state of the machine. core.init writes it before any other vCPU runs; it is constant then. */
 struct native_state {
 	bool ready; /* core.init has succeeded */
 	bool tsc_deadline; /* the APIC timer compares with the time-stamp counter */
@@ -99,7 +99,7 @@ bool native_icr_good(u64 icr);
 bool native_apic_uses_msr(void);
 
 /*
- * core.c: core.init in three parts, so that another layer can look at its machine in between: check
+ * core.c: core.init in three parts, so that another layer can examine its machine in between: check
  * the argument; keep what it says; start with this frequency of the counter, Hz, and this wall
  * clock, ns.
  */

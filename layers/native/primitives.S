@@ -119,7 +119,7 @@
 	.text
 	VMI_FOR_EACH_CALL(EMIT)
 
-/* Of class sysv, but with a native form: with PCIDs off there is no state. */
+/* A call of class sysv with a native form: with PCIDs off there is no state. */
 CALL_ENTRY_POINT(native_mmu_set_cr3)
 	VMI_NATIVE_MMU_SET_CR3
 	ret

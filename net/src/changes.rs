@@ -7,7 +7,7 @@
 //! that came. Neither call takes the lock of all networks (RTNL), for which a thread could wait.
 //!
 //! A host may change its interfaces all the time. After [`BURST`] wake-ups there is one in
-//! [`PAUSE`], until nothing comes for so long.
+//! [`PAUSE`], until nothing comes for that time.
 
 use crate::Error;
 use rustix::event::Timespec;
@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 /// Wake-ups that may follow each other at once.
 const BURST: u32 = 8;
-/// After so long there may be another one.
+/// The time after which there may be another one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most messages that one wake-up takes: those that come meanwhile must not hold it up.
+/// Most messages that one wake-up takes: messages that arrive during it must not delay it.
 const MOST: usize = 512;
 
 /// What is known of an interface.
@@ -119,7 +119,7 @@ impl Changes {
         })
     }
 
-    /// The file to wait for: when it is readable, [`take`](Changes::take) is to be called. It is
+    /// The file to wait for: when it is readable, [`take`](Changes::take) must be called. It is
     /// another one after that.
     pub fn file(&self) -> BorrowedFd<'_> {
         let allowance = self.allowance.lock();
@@ -172,7 +172,7 @@ impl Changes {
         if seen.load(Ordering::Relaxed) == number {
             return None;
         }
-        // Before the look: what changes meanwhile has another number.
+        // Before the read: a later change has another number.
         seen.store(number, Ordering::Relaxed);
         Some(self.state(index))
     }
@@ -196,7 +196,7 @@ impl Changes {
         // SAFETY: SIOCGIFFLAGS reads and writes the `struct ifreq` that it is given.
         let done = unsafe { libc::ioctl(socket, libc::SIOCGIFFLAGS, &raw mut request) };
         if done < 0 {
-            // It has just got another name, which is a change to come, or is gone.
+            // It has just got another name, which will be reported as a change, or was removed.
             return Interface::Elsewhere;
         }
         // SAFETY: SIOCGIFFLAGS has written this member, and each value of a short is valid.

@@ -23,6 +23,14 @@ const BATCH: usize = 256 << 10;
 /// Length of the header before each frame on a link with [`Link::headers`]: `struct
 /// virtio_net_hdr_v1`, with its count of buffers.
 pub const HEADER: usize = 12;
+/// Its `flags`: the checksum has to be completed.
+pub const NEEDS_CSUM: u8 = 1;
+/// Its `flags`: the checksum is correct.
+pub const DATA_VALID: u8 = 2;
+/// Its `gso_type`: one packet.
+pub const GSO_NONE: u8 = 0;
+/// Its `gso_type`: TCP over IPv4, longer than the MTU.
+pub const GSO_TCPV4: u8 = 1;
 
 /// The result of a read.
 #[derive(Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub struct Offload {
     pub tcp6: bool,
 }
 
-/// Tells the host which frames the guest accepts.
+/// Informs the host which frames the guest accepts.
 pub fn set_offload(tap: impl AsFd, offload: Offload) -> io::Result<()> {
     let bits = [
         (offload.checksum, libc::TUN_F_CSUM),
@@ -112,7 +112,7 @@ pub fn open(name: &str) -> Result<Link, Error> {
         return Err(fail(io::Error::last_os_error()));
     }
     let mtu = mtu_of(&asked, &mut request).map_err(fail)?;
-    // Now that the file has it, nobody can make another one of this name without removing this one.
+    // The file has the tap now: another one of this name can be created only after its removal.
     let index = name_to_index(&asked, name).map_err(|e| fail(e.into()))?;
     let mut link = Link::reads(fd, mtu).map_err(fail)?;
     link.index = Some(index);

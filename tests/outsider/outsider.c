@@ -81,7 +81,7 @@ static u64 *field(struct native_percpu *data, u32 at)
 	return (u64 *)((u8 *)data + at);
 }
 
-/* A hypervisor that was told the address would see what the layer writes. */
+/* A hypervisor that got the address would see what the layer writes. */
 static bool shares(u64 *mark, u64 gpa)
 {
 	const u64 *page = to_pointer(native.direct_map + gpa);

@@ -42,7 +42,7 @@
  * in core.init or at the vCPU's first interrupt: the levels of the page tables, or 0.
  */
 #define OUTSIDER_STAYS (OUTSIDER_APIC_ID + 1)
-/* cpu.write_msr: so many seconds the wall clock moves. */
+/* cpu.write_msr: moves the wall clock by this number of seconds. */
 #define OUTSIDER_MOVE_CLOCK (OUTSIDER_MSR + 0x10)
 /* cpu.write_msr: from now on a quarter of the time is stolen. */
 #define OUTSIDER_STEAL (OUTSIDER_MSR + 0x11)

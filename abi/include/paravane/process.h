@@ -147,7 +147,7 @@
 #define PHV_OP_FORK 0x1 /* monitor to zygote: make process index */
 #define PHV_OP_READY 0x2 /* zygote to monitor: process index is made and parked; pid is its id. Index 0xffffffff comes first and means that the zygote itself is ready */
 #define PHV_OP_DIED 0x3 /* zygote to monitor: process index has ended; value is the wait status */
-#define PHV_OP_MADE 0x5 /* process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket tells the monitor the host's id */
+#define PHV_OP_MADE 0x5 /* process index to monitor, before it enters its sandbox: pid is its id as the zygote sees it. The socket passes the host's id to the monitor */
 #define PHV_OP_FAILED 0x4 /* zygote to monitor: a step of the set-up failed; index is PHV_STEP_*, value the errno */
 
 /* Steps that may fail in the zygote or in a new process */

@@ -176,7 +176,7 @@ noreturn void child_main(u32 index)
 	thread_begin(t);
 	make_threads();
 	/*
-	 * The socket tells the monitor the host's id of this process. The id here may be a
+	 * The socket passes the host's id of this process to the monitor. The id here may be a
 	 * namespace's.
 	 */
 	tell(PHV_OP_MADE, index, self.pid, 0);

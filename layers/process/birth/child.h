@@ -6,8 +6,8 @@
 #include "state/state.h"
 
 /*
- * Gives the thread the descriptor that tells system calls from stubs which vCPU it serves. Works
- * only where 32-bit calls do.
+ * Gives the thread the descriptor by which system calls from stubs find the vCPU that it serves.
+ * Works only where 32-bit calls do.
  */
 bool thread_descriptor(u32 number);
 /*

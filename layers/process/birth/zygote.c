@@ -178,7 +178,7 @@ static void boot_vcpu_prepare(void)
 
 /*
  * A container's filter may kill a process that makes a 32-bit call, so a child tries first. Without
- * descriptors a machine of one vCPU goes on as it is, and a larger one does without stubs.
+ * descriptors a machine of one vCPU works as it is, and a larger one does without stubs.
  */
 static bool try_descriptors(void)
 {

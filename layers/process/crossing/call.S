@@ -25,8 +25,8 @@ ph_any_tail:
 ph_any_tail_end:
 
 /*
- * Stops the vCPU. It does not use this stack: once the vCPU is off, the memory belongs to someone
- * else.
+ * Stops the vCPU. It does not use this stack: once the vCPU is off, the kernel may use the memory
+ * for something else.
  */
 ENTRY(thunk_cpu_stop)
 	hlt
@@ -52,8 +52,8 @@ ENTRY(ph_sysv)
 	jmp	ph_tail
 
 /*
- * The same for a primitive: the function may change the registers that System V allows, and the
- * caller sees none of that.
+ * Enters the function of a primitive: the function may change the registers that System V allows,
+ * and the caller sees none of that.
  */
 ENTRY(ph_primitive)
 	pushq	%rcx

@@ -25,7 +25,7 @@ static void deliver_nothing(struct vcpu *v, const struct host_registers *regs)
 		force(v, FORCE_EVENT);
 }
 
-/* What was noted for calls that do not know their vCPU is delivered now. */
+/* Delivers the events that were noted for calls that do not know their vCPU. */
 static void any_pending_done(const struct vcpu *v)
 {
 	u64 bit = 1ULL << thread_of(v)->number;

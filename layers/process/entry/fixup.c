@@ -40,7 +40,7 @@ static void complete_iret(struct vcpu *v, struct host_registers *regs, const u64
 		v->user_ss = (u32)(frame[4] & 0xffff);
 		wrgsbase(v->user_gs);
 		FAST(v, F_IRQ) = 1;
-		/* Of the host's code segments only the 32-bit one must be recognised. */
+		/* Only the 32-bit one of the host's code segments must be recognised. */
 		regs->cs = cs == HOST_USER_CS32 ? HOST_USER_CS32 : HOST_USER_CS;
 	} else {
 		FAST(v, F_IRQ) = (flags & FLAG_IF) != 0;

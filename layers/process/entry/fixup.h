@@ -13,7 +13,7 @@
 bool fixup_complete(struct vcpu *v, struct host_registers *regs);
 /*
  * For a signal on the way out of another handler: makes regs start again at ph_sigreturn, which
- * looks at the marks.
+ * checks the marks.
  */
 void fixup_rollback(struct host_registers *regs);
 

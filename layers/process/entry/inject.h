@@ -19,7 +19,7 @@
 void inject(struct vcpu *v, struct host_registers *regs, u32 vector, bool has_error, u64 error);
 /* Does what the syscall instruction does, at its place. */
 void inject_syscall(struct vcpu *v, struct host_registers *regs);
-/* The same for a call from a stub, whose entry may be another (patch.set_entry). */
+/* Enters the kernel for a call from a stub, whose entry may be another (patch.set_entry). */
 void inject_stub_call(struct vcpu *v, struct host_registers *regs);
 /* Enters the gate of the software interrupt at which regs stopped, or the gate of #GP. */
 void inject_software(struct vcpu *v, struct host_registers *regs, u32 vector, u32 length);

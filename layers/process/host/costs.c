@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * What core.costs tells the kernel.
+ * What core.costs reports to the kernel.
  *
  * cpuid takes 0.1 us on a host without a hypervisor, and 1 to 70 us on one that is itself a virtual
  * machine, so it is measured. The rest depends on host calls and signals, which take a similar

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* What core.costs tells the kernel. */
+/* What core.costs reports to the kernel. */
 #ifndef PROCESS_COSTS_H
 #define PROCESS_COSTS_H
 

@@ -49,7 +49,7 @@ static inline void ring(u32 *word)
 	futex_wake(word, 1);
 }
 
-/* Makes the monitor look at the console, the machine's state, the processes and stopped vCPUs. */
+/* Makes the monitor check the console, the machine's state, the processes and stopped vCPUs. */
 static inline void doorbell_ring(void)
 {
 	ring(&shared->s.doorbell);

@@ -10,9 +10,9 @@ static inline void futex_wake(u32 *word, u32 count)
 	host3(futex, word, FUTEX_WAKE, count);
 }
 
-/* Waits while *word is value. deadline: in ns, as now_ns() tells the time, U64_MAX for none. */
+/* Waits while *word is value. deadline: in ns, of the clock of now_ns(); U64_MAX for none. */
 s64 futex_wait(u32 *word, u32 value, u64 deadline);
-/* The same until a time of the host's CLOCK_MONOTONIC. */
+/* Waits in the same way. deadline: a time of the host's CLOCK_MONOTONIC. */
 s64 futex_wait_host(u32 *word, u32 value, u64 deadline);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* Host mappings that stand for guest translations: faults and fills. */
+/* Host mappings in place of guest translations: faults and fills. */
 #ifndef PROCESS_FILL_H
 #define PROCESS_FILL_H
 
@@ -20,7 +20,7 @@ extern u64 tlb_deferred_page;
 
 /* Unmaps user-range pages that only the kernel may see, on the way to another process. */
 void tlb_drop_supervisor(struct vcpu *v);
-/* The same on the way to user mode. Also flushes what an exec hint (mmu.expect_space) has kept. */
+/* Unmaps them on the way to user mode. Also flushes what mmu.expect_space has kept. */
 void tlb_kernel_done(struct vcpu *v);
 /* Maps a page of device registers at va, read-only. Under the process's lock. */
 void tlb_fill_device(struct vcpu *v, u64 va, const struct walk *w);

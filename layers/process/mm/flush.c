@@ -172,8 +172,8 @@ static bool flush_word(u64 va, u64 size, u64 *word, struct run *r, struct leaves
 		shadow_widest = w.span;
 	/*
 	 * Write permission changed, either way, or a right was taken from an executable page: a
-	 * just-in-time compiler makes its code writable and executable by turns. What only gains
-	 * rights is left to faults if it can be executed: most of that is never used.
+	 * just-in-time compiler makes its code writable and executable by turns. An executable page
+	 * that only gains rights is left to faults: most such pages are never used.
 	 */
 	if (same && (((have ^ want) == SHADOW_WRITE && !(have & SHADOW_EXEC)) ||
 		     ((have & ~want) && !((have ^ want) & ~RIGHTS)))) {
@@ -294,7 +294,7 @@ void tlb_flush_root(u64 root)
 	self.proc->aged = rdtsc_rough();
 }
 
-/* The same for a space that this process did not have. */
+/* Flushes user addresses for a space that this process did not have. */
 static void flush_for_new_space(struct vcpu *v)
 {
 	flush_range(v->cr3, PHV_USER_START, user_end(), REPLACED_RUNS);

@@ -15,19 +15,19 @@
 
 /* Makes the host mappings of start to end - 1 agree with the guest's tables, or removes them. */
 void tlb_flush(struct vcpu *v, u64 start, u64 end);
-/* The same for a caller that holds the process's lock. */
+/* tlb_flush() for a caller that holds the process's lock. */
 void tlb_flush_held(struct vcpu *v, u64 start, u64 end);
 void tlb_flush_user(struct vcpu *v);
-/* The same for a thread that is no owner of a vCPU: by the tables with this root. */
+/* Flushes user addresses by the tables with this root, in a thread that owns no vCPU. */
 void tlb_flush_root(u64 root);
 /*
- * The same for a new generation of a space, which the process has afterwards. Flushes only the
+ * Flushes for a new generation of a space, which the process has afterwards. Flushes only the
  * range if the generation is the next one, everything if some are missing, and nothing if it is
  * old.
  */
 void tlb_flush_space(struct vcpu *v, u64 generation, u64 start, u64 end);
 /*
- * The same for what all spaces share. Processes that are loaded later compare all of it (mm_sync).
+ * Flushes what all spaces share. Processes that are loaded later compare all of it (mm_sync).
  */
 void tlb_flush_kernel(struct vcpu *v, u64 start, u64 end);
 void tlb_flush_kernel_all(u64 root);

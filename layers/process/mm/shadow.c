@@ -21,7 +21,7 @@
 #define CHUNK_PAGES (PHV_POOL_CHUNK / PAGE_SIZE)
 #define MOST_CHUNKS 124
 #define MOST_TABLES (ARENA_PAGES + MOST_CHUNKS * CHUNK_PAGES)
-/* Of the arena, beside the page of the root. */
+/* The parts of the arena, beside the page of the root. */
 #define KERNEL_ROOM (64 * PAGE_SIZE)
 #define USER_ROOM (PHV_ARENA_SIZE - PAGE_SIZE - KERNEL_ROOM)
 /* What a process has besides the guest's mappings, and what one fill may add. */
@@ -103,7 +103,7 @@ bool shadow_tables_full(void)
 	       (now > 256 && all * PAGE_SIZE > (32ULL << 20) + shared->ram_size / 16);
 }
 
-/* The same for mappings: each is a structure in the host's kernel. */
+/* Whether the machine has too many mappings: each is a structure in the host's kernel. */
 static bool machine_has_too_many(u32 now)
 {
 	if (now >= maps_counted + 64 || now < maps_counted) {
@@ -217,7 +217,7 @@ void tlb_drop_user(void)
 {
 	if (!halves[0].anything)
 		return;
-	/* A program at a random address has nothing in the root's first entry: no host call then. */
+	/* A program at a random address has nothing in the root's first entry. */
 	if (root()[0])
 		unmap_range(PHV_USER_START, PHV_IMAGE_START);
 	unmap_range(PHV_HOLE_END, user_end());

@@ -83,15 +83,15 @@ void shadow_count_large(u64 va, s32 more);
 void shadow_count_mappings(u64 va, u32 more);
 /* Sets proc.user_mappings to the real number. */
 void shadow_recount_user(void);
-/* Whether there is no room for more host tables. Tells the monitor how many there are. */
+/* Whether there is no room for more host tables. Reports their number to the monitor. */
 bool shadow_tables_full(void);
 /* Makes room for the mappings of one fill or flush. False: everything was dropped for it. */
 bool shadow_maps_room(void);
 /* Unmaps a range, whose entries the caller clears. False: everything was dropped. */
 bool shadow_unmap(u64 start, u64 end);
-/* Drops everything, user and kernel: the price of running out of arena or of host mappings. */
+/* Drops everything, user and kernel: the cost of running out of arena or of host mappings. */
 void shadow_drop_all(void);
-/* Drops the user range. What the kernel maps stays. */
+/* Drops the user range. Mappings of the kernel's range stay. */
 void tlb_drop_user(void);
 /* Drops everything, and returns the shadow's memory to the host. */
 void shadow_trim(void);

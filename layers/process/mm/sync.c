@@ -46,7 +46,8 @@ static struct wanted wanted_of(const struct proc *p)
 }
 
 /*
- * Tells the vCPUs that wait for these flushes: everything was compared or dropped after they asked.
+ * Notifies the vCPUs that wait for these flushes: everything was compared or dropped after they
+ * asked.
  */
 static void flush_done(struct proc *p, const struct wanted *w)
 {

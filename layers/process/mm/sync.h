@@ -14,7 +14,7 @@ void mm_sync(struct vcpu *v);
  */
 void mm_serve_flushes(struct vcpu *v);
 
-/* The same in a parked thread, for its vCPU, which is in another process. */
+/* Does them in a parked thread, for its vCPU, which is in another process. */
 void mm_serve_flushes_parked(void);
 
 /* Drops the mappings of a space that was released. */

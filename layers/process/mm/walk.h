@@ -36,9 +36,9 @@ struct walk {
  * bits on the way.
  */
 bool walk_guest(const struct vcpu *v, u64 va, struct walk *w, bool accessed);
-/* The same in a space that the vCPU need not have loaded. */
+/* walk_guest() in a space that the vCPU need not have loaded. */
 bool walk_space(u64 cr3, u64 va, struct walk *w, bool accessed);
-/* The same from a given root. */
+/* walk_guest() from a given root. */
 bool walk_tables(u64 root, u64 va, struct walk *w, bool accessed);
 
 #endif

@@ -19,7 +19,7 @@ void times(struct vcpu *v, struct vmi_times *t)
 	if (v->running)
 		slice_sample(v, rdtsc_rough());
 	stolen = v->s.stolen_ns;
-	/* A vCPU that wakes looks at its alarms before it counts as running. */
+	/* A vCPU that wakes checks its alarms before it counts as running. */
 	if (!v->running && !FAULT(WAIT_IS_UNSEEN))
 		stolen += slice_waited(v);
 
@@ -41,7 +41,7 @@ void times(struct vcpu *v, struct vmi_times *t)
 	t->available = real - stolen;
 }
 
-/* Tells the alarm thread and irq_wait() when to look again. */
+/* Sets when the alarm thread and irq_wait() check again. */
 void deadline_set(struct vcpu *v, const struct vmi_times *t)
 {
 	u64 earliest = U64_MAX, at;

@@ -7,7 +7,7 @@
 
 /* Reads real, stolen and available time. */
 void times(struct vcpu *v, struct vmi_times *t);
-/* Tells the alarm thread and irq_wait() when to look again. */
+/* Sets when the alarm thread and irq_wait() check again. */
 void deadline_set(struct vcpu *v, const struct vmi_times *t);
 /* Fires the alarms whose time has come. */
 void alarm_check(struct vcpu *v);

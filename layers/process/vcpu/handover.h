@@ -19,7 +19,7 @@ bool space_release(struct vcpu *v, u64 cr3);
 noreturn void vcpu_park(void *thread);
 
 /*
- * What a parked thread's word tells it: WAKE_RUN, take over the vCPU; WAKE_DROP, drop the mappings
+ * Values of a parked thread's word: WAKE_RUN, take over the vCPU; WAKE_DROP, drop the mappings
  * of a space that was released, which the next user of the process would have to do anyway;
  * WAKE_TRIM, return all memory that the process can do without; WAKE_LOOK, say whether another vCPU
  * that is in this process has a processor; WAKE_FLUSH, do the flushes that were requested of this

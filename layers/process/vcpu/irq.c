@@ -114,7 +114,7 @@ bool irq_request(struct vcpu *v, u32 vector)
 		 PHV_PENDING_IRQ);
 }
 
-/* Whether the vCPU looks at its requests next time that it can take an interrupt. */
+/* Whether the vCPU checks its requests when it can take an interrupt next. */
 static bool knows(const struct vcpu *v)
 {
 	return v->percpu && READ_ONCE(v->s.state) != PHV_VCPU_HALTED && FAST(v, F_PENDING);

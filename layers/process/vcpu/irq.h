@@ -24,7 +24,7 @@ void irq_serve_flush(struct vcpu *v);
 void irq_mark(struct vcpu *v);
 /* Evaluates what is pending: alarms, F_PENDING, F_FORCE. Only the owner calls this. */
 void irq_refresh(struct vcpu *v);
-/* The vector to deliver now, or -1. Does not look at the interrupt flag. */
+/* The vector to deliver now, or -1. Ignores the interrupt flag. */
 int irq_next(struct vcpu *v);
 /* Moves a vector from requested to in service. */
 void irq_accept(struct vcpu *v, u32 vector);

@@ -2,7 +2,7 @@
 /*
  * Whether another vCPU has a processor.
  *
- * The host does not tell which threads run. But the CPU clock of a thread that runs advances, and
+ * The host does not report which threads run. But the CPU clock of a thread that runs advances, and
  * the host reads the clock of each thread of the caller's own process up to date, in about half a
  * microsecond. So two readings a microsecond apart show whether a thread runs, whatever else runs
  * on its processor. (The clocks of other processes are as old as the host's last tick, and /proc is
@@ -39,8 +39,9 @@
 #define PATIENCE (FAULT(PREEMPTED_PATIENT) ? 1000000 : VMI_PREEMPTED_LATE_NS / 5)
 #define PAUSE (VMI_PREEMPTED_ASK_NS + 5000)
 /*
- * How many vCPUs a caller asks about in turn. Of more, the first few count until it no longer asks
- * about one of them: if the others took their places, it would never have asked for long enough.
+ * How many vCPUs a caller asks about in turn. If it asks about more, the first few count until it
+ * no longer asks about one of them: if the others took their places, it would never have asked for
+ * long enough.
  */
 #define IN_TURN (FAULT(PREEMPTED_ONE_SLOT) ? 1 : ASKED_MOST)
 /* Between the two readings, ns. */
@@ -127,7 +128,7 @@ static enum look_answer ask(struct vcpu *me, const struct vcpu *v)
 	/* It has moved to this process since. */
 	if (index == self.index)
 		return sample(v);
-	/* What may be delivered does not wait for an answer, so no thread need be woken. */
+	/* A deliverable interrupt does not wait for an answer, so no thread need be woken. */
 	if (irq_deliverable(me))
 		return LOOK_UNKNOWN;
 	question = me->look_question + 1;

@@ -9,9 +9,9 @@
  *
  * It only waits for other vCPUs: without one that runs, on another processor, nothing can come that
  * soon. How long it looks follows what came: it starts when another vCPU has ended a halt soon,
- * grows while such halts are longer than the looks, and shrinks with each longer one. What counts
- * is when the interrupt was sent: the start of an idle processor can take longer than the work of
- * the other side.
+ * grows while such halts are longer than the looks, and shrinks with each longer one. The time at
+ * which the interrupt was sent counts: the start of an idle processor can take longer than the work
+ * of the other side.
  *
  * A device's thread that looks for work on another processor (phv_device.looks) is waited for in
  * the same way, as long as it does not sleep: it bounds its looks itself.

@@ -88,8 +88,8 @@ static enum use use_of(const struct proc *p, u64 cr3, u64 exec_hint, u32 *looks)
 
 /*
  * Picks a process for a new space: the free one that has most of it already (tlb_take_over), and
- * among equals the one that was not loaded for the longest time. Without free processes, the same
- * of the others.
+ * among equals the one that was not loaded for the longest time. Without free processes, it picks
+ * one of the others by the same rule.
  */
 static s64 claim(u64 cr3, u64 exec_hint)
 {

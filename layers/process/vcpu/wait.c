@@ -150,7 +150,7 @@ void irq_wait(struct vcpu *v, bool kick, bool enabled)
 		v->run.state = VMI_RUN_RUNNING;
 	fence();
 	event(v, PHV_EVENT_WAKE, READ_ONCE(v->s.pending), 0);
-	/* What the guest does first, with an interrupt, may be to read what was stolen. */
+	/* With an interrupt, the guest may first read what was stolen. */
 	if (slice_begin(v))
 		times(v, &unused);
 	clock_follow();

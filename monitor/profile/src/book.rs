@@ -78,7 +78,7 @@ mod tests {
             (0x1100, Some("a")),
             (0x110f, Some("a")),
             (0x1110, Some("b")),
-            // Between two functions, and behind the last.
+            // Between two functions, and after the last.
             (0x1111, None),
             (0x11ff, None),
             (0x1200, Some("c")),

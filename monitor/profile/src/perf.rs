@@ -5,11 +5,11 @@
 //! processor's. An event of the processor would see what the host's kernel does with interrupts
 //! off, but it counts only one kind of core where there are several.
 //!
-//! Who may watch whole CPUs does so, with one event for each CPU: then a machine's switch between
-//! two processes costs no more than without. Who may not watches each thread of the machine with
-//! an event of its own. The host starts and stops its timer at each switch between two threads,
-//! which costs up to a microsecond: a tenth to a quarter of the speed of a machine that does
-//! nothing but switch, 200,000 times in a second.
+//! A user who may watch whole CPUs does so, with one event for each CPU: then a machine's switch
+//! between two processes costs no more than without. Other users watch each thread of the machine
+//! with an event of its own. The host starts and stops its timer at each switch between two
+//! threads, which costs up to a microsecond: a tenth to a quarter of the speed of a machine that
+//! does nothing but switch, 200,000 times in a second.
 
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag, Sampler};
@@ -165,7 +165,7 @@ impl Perf {
             .try_for_each(|event| event.0.enable())
     }
 
-    /// Stops to count. What is in the buffers stays.
+    /// Stops counting. Samples in the buffers stay.
     pub fn stop(&mut self) -> io::Result<()> {
         self.enabled = false;
         self.events

@@ -63,7 +63,7 @@ pub struct Report {
     pub host_kernel: Vec<Row>,
     /// CPU time of the monitor's threads, in percent of one CPU.
     pub monitor: Vec<Row>,
-    /// What the layer and the devices counted meanwhile.
+    /// What the layer and the devices counted in that time.
     pub counters: Vec<Counter>,
     /// How long they counted.
     pub counters_seconds: f64,
@@ -108,7 +108,7 @@ pub struct Counter {
     pub name: String,
     /// What it counts.
     pub what: String,
-    /// The increase on all vCPUs. What the layer counts is in memory that the guest can write.
+    /// The increase on all vCPUs. The layer's counts are in memory that the guest can write.
     pub total: u64,
     /// The increase on each vCPU; empty for a device.
     pub vcpus: Vec<u64>,

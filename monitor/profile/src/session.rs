@@ -15,7 +15,7 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// Interval between two looks at it.
 const STEP: Duration = Duration::from_millis(2);
 
-/// What a profile is made of.
+/// The source of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Samples where the host allows them, else counters.
@@ -274,7 +274,7 @@ fn machine_threads(subject: &Subject, processes: &[u32]) -> HashMap<Id, usize> {
 }
 
 /// Waits until each thread that is ready gets a CPU: only then the host counts the time for which
-/// it was ready. `meanwhile` is called at each look.
+/// it was ready. Calls `meanwhile` at each look.
 fn settle(threads: &HashMap<Id, usize>, mut meanwhile: impl FnMut()) {
     let mut ready: Vec<(Id, String)> = threads
         .keys()

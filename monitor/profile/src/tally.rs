@@ -7,7 +7,8 @@ use crate::perf::Hit;
 use crate::place::Place;
 use std::collections::HashMap;
 
-/// Kinds of entries to the host's kernel that are told apart. There are a few hundred system calls.
+/// Kinds of entries to the host's kernel that are counted apart. There are a few hundred system
+/// calls.
 const MAX_KINDS: usize = 1024;
 
 /// The samples of one vCPU.

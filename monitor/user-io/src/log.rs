@@ -2,8 +2,9 @@
 //! The monitor's own log on standard error. No thread waits for its reader: a line that finds no
 //! room is left out, and the next one that does says how many were.
 //!
-//! A guest can cause lines without end, on threads that nobody else notices. If standard error is a
-//! file that another part of this program keeps small, that part is told when the log has grown.
+//! A guest can cause lines without end, on threads that no other thread watches. If standard error
+//! is a file that another part of this program keeps small, that part is notified when the log has
+//! grown.
 
 use crate::outlet::Outlet;
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The log rings its bell after so many bytes.
+/// The log rings its bell after this number of bytes.
 const GROWN: usize = 1 << 20;
 
 static STATE: Mutex<State> = Mutex::new(State::new());
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// A pipe with room for so many bytes.
+    /// A pipe with room for `room` bytes.
     struct Pipe {
         room: Cell<usize>,
         bytes: RefCell<Vec<u8>>,

@@ -32,7 +32,7 @@ static WRITING: Mutex<()> = Mutex::new(());
 enum Way {
     /// By this descriptor, which does not block.
     Own(OwnedFd),
-    /// In pieces of so many bytes, which do not block after poll().
+    /// In pieces of this number of bytes, which do not block after poll().
     Polled(usize),
 }
 
@@ -113,7 +113,7 @@ fn within(
     loop {
         match write() {
             Err(Errno::AGAIN) => {}
-            // Whoever writes tries again after a signal that is not recorded.
+            // The caller tries again after a signal that is not recorded.
             done => return Ok(done?),
         }
         if let Some(signal) = limit.signals.and_then(Signals::pending) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a long task tells its user: a bar on a terminal, lines on stderr elsewhere.
+//! The progress of a long task, for its user: a bar on a terminal, lines on stderr elsewhere.
 //!
 //! A task that ends within [`FIRST`] prints nothing. A longer one prints a line then, and another
 //! one every [`EVERY`].

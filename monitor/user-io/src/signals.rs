@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The signal of a terminal that is gone.
+/// The signal of a terminal that was closed.
 pub const HANGUP: u8 = 1;
 
 /// The error of a command that a signal asked to end. The exit code says so; no message is printed.

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a slow reader is waited for. What it has not read by then is lost.
+/// The longest wait for a slow reader. Output that it has not read by then is lost.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// When all patience ends.
@@ -39,7 +39,7 @@ pub fn hurry(from: Instant) {
 }
 
 /// Has panics reported by [`say`]. The standard library's report waits for the reader, and the
-/// thread with it, which nobody then learns to have ended.
+/// thread with it, so that no other thread learns of its end.
 pub fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -64,7 +64,7 @@ fn write_until(bytes: &mut Vec<u8>, end: Instant) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) if Instant::now() < end && writable(end) => {}
             Err(Errno::AGAIN) => break,
-            // The reader is gone.
+            // The reader has ended.
             Err(_) => done = bytes.len(),
         }
     }

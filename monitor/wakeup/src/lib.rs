@@ -45,7 +45,7 @@ pub fn wake_announced(sleeping: &AtomicU32, wake: impl FnOnce()) {
     }
 }
 
-/// Sleeps until `moment`, unless work that is due earlier came meanwhile.
+/// Sleeps until `moment`, unless work that is due earlier has arrived.
 ///
 /// `until` is the announcement: a waker whose work is due before it counts the futex's word up and
 /// wakes. `seen` is that word, read before the caller looked for work and found `moment`.
@@ -63,7 +63,7 @@ pub fn sleep_until(
     }
 }
 
-/// The words of a vCPU by which it is told to look at what is pending.
+/// The words of a vCPU by which it is kicked.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// What is pending, a bit for each kind.
@@ -80,7 +80,7 @@ pub struct Target<'a> {
     pub owner: &'a AtomicU64,
 }
 
-/// Where a vCPU was when it was told to look.
+/// Where a vCPU was when it was kicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It waited, and its futex's word has changed: wake it.
@@ -92,7 +92,7 @@ pub enum Found {
 }
 
 impl Target<'_> {
-    /// Sets pending bits. Whoever is the vCPU next sees them, or [`Target::find`] sees who it is.
+    /// Sets pending bits. The vCPU's next owner sees them, or [`Target::find`] sees the owner.
     pub fn set_pending(&self, bits: u32) {
         self.pending.fetch_or(bits, Ordering::SeqCst);
     }

@@ -125,7 +125,8 @@ fn a_futex_on_the_work_loses_a_wake() {
     loom::model(|| notify_twice(|device| device.futex.wait(&device.notify, 0)));
 }
 
-/// The same without the waker's barrier. It shows that the model finds a wake that is lost.
+/// A sleep and a wake without the waker's barrier. It shows that the model finds a wake that is
+/// lost.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_a_barrier_a_wake_is_lost() {

@@ -365,7 +365,8 @@ mod tests {
         assert!(read(&[0xff]).is_err());
     }
 
-    /// A request without its files, or one that makes no sense, starts nothing and harms nobody.
+    /// A request without its files, or one that makes no sense, starts nothing and harms no other
+    /// request.
     #[test]
     fn what_makes_no_sense_starts_nothing() {
         assert!(begin(b"1500 0 -", Vec::new(), 0).is_none());

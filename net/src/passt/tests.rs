@@ -146,7 +146,7 @@ fn only_an_answer_to_the_question_is_an_answer() {
             theirs.write_all(&length.to_be_bytes()).unwrap();
             theirs.write_all(frame).unwrap();
         }
-        // The question can be sent, and then the other end is gone.
+        // The question can be sent, and then the other end is closed.
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let mut link = stream(OwnedFd::from(ours), &config).unwrap();
         assert_eq!(answered(&mut link, &config, MAC).unwrap(), expected);

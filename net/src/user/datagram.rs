@@ -23,13 +23,13 @@ pub struct Sent<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Incoming<'a> {
     Datagram {
-        /// The card that has asked. By a published port nobody has.
+        /// The card that has asked; none for a datagram by a published port.
         hardware: Option<EthernetAddress>,
         from: SocketAddrV4,
         to: SocketAddrV4,
         data: &'a [u8],
     },
-    /// Nobody is there for what this end of the guest has sent.
+    /// No program receives what this end of the guest has sent.
     Refused {
         hardware: EthernetAddress,
         from: SocketAddrV4,
@@ -44,11 +44,11 @@ pub struct Looked {
     pub more: bool,
     /// The guest has room for more.
     pub room: bool,
-    /// Nobody was there for an earlier datagram.
+    /// No program received an earlier datagram.
     pub refused: bool,
 }
 
-/// What a guest is told of the host's error, if anything.
+/// The ICMP error that reports the host's error to the guest, if there is one.
 pub fn reason(error: &io::Error) -> Option<Icmpv4DstUnreachable> {
     match Errno::from_io_error(error)? {
         Errno::CONNREFUSED => Some(Icmpv4DstUnreachable::PortUnreachable),
@@ -59,8 +59,8 @@ pub fn reason(error: &io::Error) -> Option<Icmpv4DstUnreachable> {
     }
 }
 
-/// Takes datagrams from one socket. `ends` tells from the sender's address whom the guest sees and
-/// the guest's own address; what is from nobody is dropped.
+/// Takes datagrams from one socket. `ends` maps the sender's address to the addresses that the
+/// guest sees, the peer's and its own; datagrams without such addresses are dropped.
 pub fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],

@@ -19,11 +19,11 @@ pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long an acknowledgement waits for data that takes it along. A frame with nothing else costs
 /// the guest an interrupt.
 const ACK_DELAY: Duration = Duration::from_millis(5);
-/// After an acknowledgement that waited in vain, so many pieces of data are acknowledged at once;
+/// After an acknowledgement that waited in vain, this many pieces of data are acknowledged at once;
 /// twice as many after the next one, up to [`MOST_PROMPT`].
 const PROMPT: u32 = 8;
 const MOST_PROMPT: u32 = 1024;
-/// The most times that a connection to the guest is begun anew because the guest is in TIME-WAIT.
+/// The most times that a connection to the guest is restarted because the guest is in TIME-WAIT.
 const MOST_AGAIN: u8 = 3;
 /// The number of duplicate acknowledgements after which smoltcp retransmits.
 const DUPLICATES: usize = 3;
@@ -112,7 +112,7 @@ pub struct Flow {
     pub published: bool,
     /// The number of the guest's SYN, where that has begun the connection.
     first: Option<u32>,
-    /// How many times the connection was begun anew.
+    /// How many times the connection was restarted.
     again: u8,
     /// The last window that the guest announced was 0.
     no_room: bool,
@@ -358,7 +358,7 @@ impl Flow {
         let waits = handshakes(tcp.state()) || tcp.send_queue() > 0;
         tcp.set_timeout(waits.then_some(TIMEOUT));
         let mut deadline = None;
-        // What the guest has sent may wait for the host longer than smoltcp keeps it.
+        // Data of the guest may wait for the host longer than smoltcp keeps it.
         if !self.quiet {
             wire.out.said = None;
             let sent = wire.egress(socket.set());
@@ -400,7 +400,7 @@ impl Flow {
         self.failed = true;
     }
 
-    /// Ends it now. The guest is told if it takes frames.
+    /// Ends it now. The guest gets a reset if it takes frames.
     pub fn abort(&mut self, wire: &mut Wire<'_>) {
         self.failed = true;
         if let State::Open(socket) = &mut self.state {

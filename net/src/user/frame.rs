@@ -2,7 +2,7 @@
 //! Parses frames as far as the network needs it, and makes frames with datagrams and the headers of
 //! frames.
 
-use crate::link::HEADER;
+use crate::link::{DATA_VALID, HEADER, NEEDS_CSUM};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr,
@@ -16,10 +16,6 @@ pub const ROUTER: EthernetAddress = EthernetAddress([0x02, 0x50, 0x56, 0x4d, 0x0
 
 /// Length of the Ethernet header.
 pub const ETHERNET: usize = 14;
-/// `virtio_net_hdr.flags`: the checksum has to be completed.
-const NEEDS_CSUM: u8 = 1;
-/// `virtio_net_hdr.flags`: the checksum is correct.
-const DATA_VALID: u8 = 2;
 /// Where the checksum is in a TCP segment.
 const TCP_SUM: u16 = 16;
 
@@ -249,7 +245,7 @@ pub fn unreachable(
     Some(bytes)
 }
 
-/// An answer of this router by ICMP: nobody is there for a datagram that was sent.
+/// An answer of this router by ICMP: no program receives a datagram that was sent.
 pub fn refused(
     router: Ipv4Addr,
     hardware: EthernetAddress,

@@ -23,7 +23,7 @@ const fn scale(buffer: usize) -> u32 {
 const FLAGS: usize = 13;
 const FIN: u8 = 1;
 
-/// What a segment tells, of either direction.
+/// What a segment says, of either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub seq: u32,
@@ -105,7 +105,7 @@ pub fn bare(header: &Header, frame: &[u8]) -> Option<Vec<u8>> {
 pub struct Window {
     /// A SYN was sent.
     asked: bool,
-    /// Where the window ends of which the guest was told last.
+    /// The end of the window that was last announced to the guest.
     edge: Option<u32>,
     /// That was a SYN's.
     first: bool,

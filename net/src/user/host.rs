@@ -11,8 +11,9 @@ use smoltcp::socket::tcp;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A peer that has told nothing for so long is asked whether it is there, so often, and so many
-/// times: one that is gone loses its connection after two minutes.
+/// The keep-alive of a connection: the time of silence before the first probe, the time between two
+/// probes, and the number of probes. A peer that has vanished loses its connection after two
+/// minutes.
 const QUIET: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_secs(15);
 const TIMES: u32 = 4;
@@ -23,8 +24,8 @@ pub const REPORTS: EventFlags = EventFlags::IN
     .union(EventFlags::PRI)
     .union(EventFlags::RDHUP);
 
-/// Prepares a socket, or a listener for all that it accepts. What the host does not know is left
-/// out: the connection works without.
+/// Prepares a socket, or a listener for all that it accepts. Options that the host does not know
+/// are left out: the connection works without them.
 pub fn prepare(socket: impl AsFd) {
     let _ = sockopt::set_tcp_nodelay(&socket, true);
     let _ = sockopt::set_socket_keepalive(&socket, true);
@@ -63,7 +64,7 @@ pub struct Host {
     urgent: bool,
     /// It accepts data, or a connection was made or refused.
     writable: bool,
-    /// An error has ended it. What came before may still be there to read.
+    /// An error has ended it. Earlier data may still be there to read.
     broken: bool,
     /// All that it sends was read.
     pub done: bool,

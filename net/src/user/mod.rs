@@ -55,7 +55,8 @@ pub const MAX_UDP: usize = 256;
 const MIN_UDP: usize = 4;
 /// Size of the buffer for each direction of a TCP connection, in bytes.
 pub const TCP_BUFFER: usize = 256 << 10;
-/// The same of a connection that is made while there are [`Config::large_buffers`] others.
+/// Size of each buffer of a connection that begins while there are [`Config::large_buffers`]
+/// others.
 pub const SMALL_BUFFER: usize = 32 << 10;
 
 /// The router's hardware address.
@@ -92,7 +93,7 @@ pub struct Config {
     pub connections: usize,
     /// The most UDP sockets at a time, without those of published ports, 4 to [`MAX_UDP`].
     pub datagrams: usize,
-    /// So many connections have large buffers, the others small ones.
+    /// The number of connections with large buffers. The others have small ones.
     pub large_buffers: usize,
 }
 

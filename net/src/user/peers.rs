@@ -20,7 +20,7 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 /// Ports of the router with another meaning: none, and the server of leases.
 const OTHERS: [u16; 2] = [0, super::dhcp::SERVER_PORT];
 
-/// Who has sent, and where to.
+/// The sender of a datagram, and the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The peer's own address.
@@ -59,7 +59,7 @@ impl Default for Peers {
 impl Peers {
     /// Notes a datagram of this peer. Returns the router's port that stands for it.
     ///
-    /// Nobody takes over the port of a peer that may still be answered. A program of this host has
+    /// No other peer gets the port of a peer that may still be answered. A program of this host has
     /// its own port number where that is free, except if another had to go: that one may be
     /// answered, too. All others get one port after the other.
     pub fn note(&mut self, peer: Peer, now: Instant) -> u16 {
@@ -104,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// Whether the port can be given to somebody.
+    /// Whether the port can be given to a peer.
     fn free(&self, port: u16, now: Instant) -> bool {
         !OTHERS.contains(&port) && self.get(port, now).is_none()
     }

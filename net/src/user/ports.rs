@@ -19,12 +19,13 @@ pub struct Port {
     publish: Publish,
 }
 
-/// Those who have sent to a port of the guest, by whichever published port.
+/// The peers that have sent to a port of the guest, by any published port.
 #[derive(Debug)]
 struct Heard {
-    /// Whom the guest sees as the router.
+    /// Peers that the guest sees as the router.
     masked: Peers,
-    /// Whom the guest sees as they are, and the published port that they used last, by its index.
+    /// Peers that the guest sees by their own address, and the published port that they used last,
+    /// by its index.
     plain: Recent<SocketAddrV4, usize>,
 }
 
@@ -97,8 +98,8 @@ impl Ports {
     }
 
     /// Sends a datagram of the guest if its port is published and there is a published port that
-    /// may send it: the one to which the receiver has sent, or one with which the guest passes for
-    /// nobody else. Returns whether there was one.
+    /// may send it: the one to which the receiver has sent, or one by which the guest does not
+    /// appear as another sender. Returns whether there was one.
     pub fn send(&self, config: &Config, from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) -> bool {
         let heard = self.heard.get(&from.port());
         let Some(heard) = heard.filter(|_| *from.ip() == config.guest) else {

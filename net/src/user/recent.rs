@@ -15,7 +15,8 @@ pub struct Recent<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Copy> Recent<K, V> {
-    /// For at most so many entries, at least one. Those that were noted so long ago are `old`.
+    /// For at most `most` entries, at least one. Entries that were noted `old` ago or earlier are
+    /// replaced first.
     pub fn new(most: usize, old: Duration) -> Self {
         Recent {
             known: HashMap::new(),

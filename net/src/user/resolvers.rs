@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 const FILE: &str = "/etc/resolv.conf";
 const DNS_PORT: u16 = 53;
-/// So many name servers are used, as by the C library.
+/// The number of name servers that are used, as by the C library.
 const MOST: usize = 3;
 
 /// The name servers that this host uses (`/etc/resolv.conf`), in their order. To be called before
@@ -15,7 +15,7 @@ pub fn host_resolvers() -> Vec<SocketAddr> {
     resolvers_of(&text, index)
 }
 
-/// The name servers of a file. `index` tells an interface's number from its name.
+/// The name servers of a file. `index` returns an interface's number for its name.
 fn resolvers_of(text: &str, index: impl Fn(&str) -> Option<u32>) -> Vec<SocketAddr> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -28,7 +28,7 @@ pub struct Stack {
     out: Out,
     connections: Connections,
     datagrams: Datagrams,
-    /// The card that has the guest's address. What comes through published ports is for it.
+    /// The card that has the guest's address. It gets the data of published ports.
     guest: EthernetAddress,
     /// When to search for idle sockets.
     search: Option<Instant>,

@@ -20,7 +20,7 @@ use smoltcp::wire::Icmpv4DstUnreachable;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// After so many connections it is worth giving memory back to the host.
+/// The number of connections after which memory is given back to the host.
 const MANY: usize = 16;
 /// Sockets that wait for another connection: their buffers are there.
 const SPARE: usize = 4;
@@ -50,7 +50,7 @@ pub struct Connections {
     spare: Spare,
     /// The most flows at a time.
     limit: usize,
-    /// So many of them have large buffers.
+    /// How many of them have large buffers.
     large_buffers: usize,
     /// The most flows at a time since memory was last given back.
     most: usize,
@@ -141,7 +141,8 @@ impl Connections {
         late.into_iter().for_each(|id| self.enqueue(id));
     }
 
-    /// Serves all flows soon that wait for something: the guest has told an address.
+    /// Serves all flows soon that wait for something: the guest has answered a query for its
+    /// address.
     pub fn address_comes(&mut self) {
         let waiting = |(&id, flow): (&u64, &Flow)| flow.deadline.map(|_| id);
         let waiting: Vec<u64> = self.flows.iter().filter_map(waiting).collect();
@@ -403,12 +404,12 @@ enum Refusal {
     Silence,
 }
 
-/// The guest's `connect` fails as the host's does, as far as the guest can be told.
+/// The guest's `connect` fails as the host's does, as far as ICMP and TCP can express that.
 fn refusal(error: Errno) -> Refusal {
     match error {
         Errno::NETUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::NetUnreachable),
         Errno::HOSTUNREACH => Refusal::Unreachable(Icmpv4DstUnreachable::HostUnreachable),
-        // Nobody has answered.
+        // No answer has come.
         Errno::TIMEDOUT => Refusal::Silence,
         _ => Refusal::Reset,
     }

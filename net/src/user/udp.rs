@@ -2,9 +2,9 @@
 //! Datagrams. Each address that the guest sends from gets a socket of the host, and each published
 //! port has one.
 //!
-//! Through the former come only datagrams from where the guest has sent to: to others the host's
-//! port is closed. Sockets for name queries are connected to the name server, so the host tells
-//! when none is there, and the guest need not wait for an answer.
+//! A socket of an address of the guest receives only datagrams of peers to which the guest has
+//! sent: to others the host's port is closed. Sockets for name queries are connected to the name
+//! server, so the host reports that none is there, and the guest need not wait for an answer.
 
 use super::datagram::{Incoming, Looked, Sent, reason, receive};
 use super::events::{EventFlags, Events, Source};
@@ -19,20 +19,20 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A socket by which the guest has sent nothing for so long is closed.
+/// The time without a datagram of the guest after which a socket is closed.
 const IDLE: Duration = Duration::from_secs(120);
-/// The same for a socket that only queried a name server.
+/// That time for a socket that only queried a name server.
 const IDLE_QUERY: Duration = Duration::from_secs(10);
 /// The most addresses that may answer on a socket: those to which the guest has sent last. A server
 /// in the guest, or a peer of many, has hundreds.
 const TARGETS: usize = 1024;
 const DNS_PORT: u16 = 53;
-/// A name server that has said nothing for so long, while queries came, is given up for the next
+/// A name server that has not answered for this time, while queries came, is replaced by the next
 /// one. Guests repeat a query after 1 to 5 seconds.
 const SILENT: Duration = Duration::from_secs(2);
-/// After so long the first one is asked again: the host names its best one first.
+/// The time after which the first one is asked again: the host names its best one first.
 const AGAIN: Duration = Duration::from_secs(60);
-/// A flow that was answered, and sends after so long, is no single question.
+/// A flow that was answered, and sends after this time, is no single question.
 const FLOW: Duration = Duration::from_secs(2);
 
 /// How many sockets there may be.
@@ -42,7 +42,8 @@ struct Room {
     /// looks up, its flows stay.
     queries: usize,
     others: usize,
-    /// So many sockets are kept at the cost of those that ask once, such as queries for the time.
+    /// The number of sockets that are kept at the cost of those that ask once, such as queries for
+    /// the time.
     kept: usize,
 }
 
@@ -166,7 +167,7 @@ impl Datagrams {
     }
 
     /// Handles a datagram of the guest. If it cannot be sent it is lost, as datagrams are. Returns
-    /// why, where the guest can be told.
+    /// the reason, if ICMP can report it to the guest.
     pub fn outgoing(
         &mut self,
         config: &mut Config,
@@ -176,7 +177,7 @@ impl Datagrams {
         self.outgoing_at(config, events, sent, Instant::now())
     }
 
-    /// The same at this time.
+    /// Handles a datagram of the guest at this time.
     pub fn outgoing_at(
         &mut self,
         config: &mut Config,
@@ -201,7 +202,7 @@ impl Datagrams {
         let Some(target) = target else {
             return match query {
                 true => Some(Icmpv4DstUnreachable::PortUnreachable),
-                // Nobody is told about what was for many.
+                // A datagram for many causes no error.
                 false if config.for_many(*to.ip()) => None,
                 false => Some(Icmpv4DstUnreachable::CommProhibited),
             };
@@ -215,7 +216,7 @@ impl Datagrams {
             && let Err(error) = self.open(events, key, target, now)
         {
             let others = query && self.give_up(config, target, now);
-            // The guest asks again at once where it is told.
+            // With an error, the guest asks again at once.
             return reason(&error).or(others.then_some(Icmpv4DstUnreachable::PortUnreachable));
         }
         let entry = self.entries.get_mut(&key)?;
@@ -234,7 +235,7 @@ impl Datagrams {
         let error = done.err()?;
         if query && error.kind() != io::ErrorKind::WouldBlock {
             // Its address may be one that the host has no more. Or it is the answer to an earlier
-            // query: that nobody is there.
+            // query: that no program has the port.
             self.close(key);
             self.give_up(config, target, now);
         }
@@ -366,7 +367,7 @@ impl Datagrams {
         self.close_idle_at(Instant::now());
     }
 
-    /// The same at this time.
+    /// Closes the sockets that were idle for long at this time.
     pub fn close_idle_at(&mut self, now: Instant) {
         let idle = |(key, entry): (&Key, &Entry)| {
             let limit = if key.query { IDLE_QUERY } else { IDLE };
@@ -424,7 +425,7 @@ impl Datagrams {
         let entry = self.entries.get_mut(&key)?;
         entry.queued = false;
         let (hardware, targets, mut hits) = (entry.hardware, &entry.targets, 0);
-        // Nobody else than who was asked.
+        // Only the peer that was asked.
         let ends = |peer| {
             let (from, _) = targets.get(&peer)?;
             hits += 1;

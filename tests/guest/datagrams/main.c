@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * datagrams ADDRESS PORT COUNT [BYTES]: sends so many of 1400 bytes by a socket whose buffer has so
- * many bytes, and waits until the card has given all of them back. Ends with 1 if half a minute is
- * short.
+ * datagrams ADDRESS PORT COUNT [BYTES]: sends COUNT datagrams of 1400 bytes by a socket whose
+ * buffer has BYTES bytes, and waits until the card has given all of them back. Ends with 1 if half
+ * a minute is short.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 	signal(SIGALRM, late);
 	alarm(30);
 	for (left = atol(argv[3]); left > 0; left--)
-		/* Nobody listens there. */
+		/* No program listens there. */
 		if (sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)) < 0 &&
 		    errno != ECONNREFUSED && errno != ENOBUFS)
 			return 3;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * From the 32-bit PVH entry, at which QEMU starts this program, to 64-bit mode. The tables map 4
- * GiB three times: as they are, as the direct map that the kernel is told of, and 1 GiB of them as
+ * GiB three times: as they are, as the direct map of the boot information, and 1 GiB of them as
  * the last two GiB, where the kernel is linked.
  */
 #include "entry.h"

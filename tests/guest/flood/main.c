@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * flood ADDRESS PORT COUNT PAUSE: sends so many datagrams as fast as it can and never sleeps, so
+ * flood ADDRESS PORT COUNT PAUSE: sends COUNT datagrams as fast as it can and never sleeps, so
  * that the card always has frames but while this program is stopped. Prints how many times more
  * than PAUSE ns were between two attempts to send.
  */

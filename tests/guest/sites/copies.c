@@ -156,7 +156,7 @@ static int as_shell(const char *unused)
 	return traps >= CHILDREN * EACH / 2 ? 2 : 0;
 }
 
-/* Calls a site so often. Returns whether it has trapped at most this often. */
+/* Calls a site repeatedly. Returns whether it has trapped at most this often. */
 static int calls(site_fn *site, int times, long limit)
 {
 	long before = counter("trapped"), traps;
@@ -405,7 +405,7 @@ static int as_writer(const char *path)
 
 	if (code == MAP_FAILED)
 		return 1;
-	/* Also when the memory for code is gone. */
+	/* Also when the memory for code is unmapped. */
 	return as_reader(path) || munmap(code, 4096) || as_reader(path);
 }
 

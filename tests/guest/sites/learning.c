@@ -225,7 +225,7 @@ struct runs {
 	long all, cut;
 };
 
-/* Of so many runs of a new program: those that may learn, and those that a bound has ended. */
+/* Of several runs of a new program: those that may learn, and those that a bound has ended. */
 static struct runs runs_of(const char *what)
 {
 	const char *path;

@@ -100,7 +100,7 @@ enum halt {
 };
 
 /*
- * A halt that an interrupt ends after so many ns. The sender notes when it came, as the monitor
+ * A halt that an interrupt ends after a number of ns. The sender notes when it came, as the monitor
  * does.
  */
 static enum halt halt(u64 comes)
@@ -244,7 +244,7 @@ static void conditions(void)
 	CHECK(halt(20 * US) == SLEPT);
 }
 
-/* Looks for another vCPU yield to nobody, so a gap is somebody who had to wait. */
+/* Looks for another vCPU do not yield, so in a gap some other thread had to wait. */
 static void vcpus(void)
 {
 	u32 expected = PAUSE, i;

@@ -176,7 +176,7 @@ fn the_last_segment_is_acknowledged() {
     assert!(later.iter().all(|seen| seen.flags & RST == 0), "{later:?}");
 }
 
-/// The guest was started anew, without a word.
+/// The guest was restarted, and did not close its connections.
 #[test]
 fn another_driver_ends_what_it_does_not_know() {
     let mut guest = Guest::new(loopback());

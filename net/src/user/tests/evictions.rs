@@ -34,7 +34,7 @@ impl Flows {
             .outgoing_at(&mut self.config, &self.events, &sent(from, to), self.now);
     }
 
-    /// The guest's ports to which datagrams come, until there are so many.
+    /// The guest's ports to which datagrams come, until there are `count`.
     fn heard(&mut self, count: usize, patience: Duration) -> Vec<u16> {
         let (begun, mut ports) = (Instant::now(), Vec::new());
         while ports.len() < count && begun.elapsed() < patience {

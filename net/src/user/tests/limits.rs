@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nobody takes all of what others need.
+//! No user of the network takes all of what others need.
 
 use super::raw::{ACK, Raw, SYN};
 use super::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who outside reaches the guest by datagrams: those that it asked, and those that send to a
+//! The peers outside whose datagrams reach the guest: those that it asked, and those that send to a
 //! published port. Each gets its own answers.
 
 use super::super::events::{Events, Source};
@@ -7,6 +7,10 @@ use super::super::udp::Datagrams;
 use super::bounds::{arp, sent};
 use super::limits::many_descriptors;
 use super::*;
+use skip::skip;
+
+#[path = "../../../../tests/src/skip.rs"]
+mod skip;
 
 /// No frame comes within this time.
 const QUIET: Duration = Duration::from_millis(300);
@@ -95,11 +99,10 @@ fn only_those_that_the_guest_asked_reach_it() {
 /// Also where both use one port, at two addresses that the guest sees as the router.
 #[test]
 fn each_of_two_clients_gets_its_own_answer() {
-    let Some(one) = bound("127.0.0.1:0") else {
-        return;
-    };
+    let one = bound("127.0.0.1:0").unwrap();
     let port = one.local_addr().unwrap().port();
     let Some(two) = bound(&format!("127.0.0.2:{port}")) else {
+        skip("no port of 127.0.0.2 here");
         return;
     };
     let mut guest = publishing(&["0:53/udp"]);
@@ -124,6 +127,7 @@ fn two_published_ports_lead_to_one_port_of_the_guest() {
         .into_iter()
         .collect::<Option<Vec<_>>>()
     else {
+        skip("no port of 127.0.0.2 here");
         return;
     };
     let mut guest = publishing(&["127.0.0.1:0:53/udp", "127.0.0.2:0:53/udp"]);
@@ -146,6 +150,7 @@ fn two_published_ports_lead_to_one_port_of_the_guest() {
 #[test]
 fn a_port_of_all_addresses_answers_ipv4_clients_too() {
     if bound("[::1]:0").is_none() {
+        skip("no IPv6 here");
         return;
     }
     let mut guest = publishing(&["[::]:0:53/udp"]);

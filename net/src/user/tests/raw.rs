@@ -141,7 +141,7 @@ impl Raw {
         Some(segment)
     }
 
-    /// The next segment. The guest's address is told where it is asked for.
+    /// The next segment. Answers queries for the guest's address.
     pub fn next(&mut self) -> Segment {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {

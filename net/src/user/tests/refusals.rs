@@ -50,7 +50,7 @@ fn what_is_not_allowed_is_refused_at_once() {
         ("169.254.169.254:80", Some(PROHIBITED)),
         // There is no name server.
         ("10.0.2.3:53", Some(PORT)),
-        // Nobody is told about what was for many.
+        // A datagram for many causes no error.
         ("10.0.2.255:9", None),
         ("255.255.255.255:9", None),
         ("224.0.0.251:5353", None),
@@ -75,7 +75,7 @@ fn what_is_not_allowed_is_refused_at_once() {
 /// So a lookup fails at once, and does not wait for an answer.
 #[test]
 fn a_name_server_that_is_down_is_a_refusal() {
-    // No other test has this address, so nobody takes the port.
+    // No other test has this address, so no other test takes the port.
     let gone = UdpSocket::bind("127.0.0.71:0").unwrap();
     let resolver = gone.local_addr().unwrap();
     drop(gone);

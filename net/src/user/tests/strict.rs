@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Frames that are for nobody on this network, or for somebody else.
+//! Frames for an address that this network does not have, or for another one.
 
 use super::bounds::arp;
 use super::*;
@@ -86,7 +86,7 @@ fn frames_for_others_go_nowhere() {
     assert_eq!(answers(&mut guest, &arp(config.guest, config.gateway)), 1);
 }
 
-/// Only the server's own port is the server of leases. The same port elsewhere is somebody else's.
+/// Only the server's own port is the server of leases. The same port at another address is not.
 #[test]
 fn leases_come_from_the_router_alone() {
     let mut message = vec![0; 240];
