@@ -7,15 +7,15 @@
 .PHONY: test-release test-package test-newcomer clean
 
 help:
-	@echo 'make run            Linux in a virtual machine: a shell; a tour without a terminal'
+	@echo 'make run            Linux in a virtual machine: a shell; a demo without a terminal'
 	@echo 'make test           lint, and the tests but the long ones (under an hour)'
 	@echo 'make build          the program: target/release/paravane'
 	@echo 'make install        program, kernel, completions, manual pages [PREFIX=] [DESTDIR=]'
 	@echo 'make uninstall      removes them [PREFIX=] [DESTDIR=]'
-	@echo 'make package        the same as a .deb for Debian 12 and later, in target/package'
+	@echo 'make package        the same as a .deb for Debian 12 and 13, in target/package'
 	@echo 'make conformance    the conformance suite, on processes and on bare metal'
 	@echo 'make lint           format, clippy, licences, crates'
-	@echo 'make bench          the tables of docs/benchmarks.md'
+	@echo 'make bench          bench native, and its table in docs/benchmarks.md'
 	@echo 'make test-release   make test, the tests that take long, and the two below'
 	@echo 'make test-package   the package in bare Debian roots [SUITE=bookworm|trixie]'
 	@echo 'make test-newcomer  make run and make test in bare Debian roots [SUITE=]'

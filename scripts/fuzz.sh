@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# fuzz.sh SECONDS [TARGET...]: each fuzz target for so long, guided by what inputs reach, and its
-# corpus (tests/corpus) made anew of the smallest inputs that together reach everything. `cargo
-# test` runs the same targets unguided.
+# fuzz.sh SECONDS [TARGET...]: runs each fuzz target for SECONDS, guided by coverage. Replaces its
+# corpus (tests/corpus) by the smallest inputs that together have the same coverage. `cargo test`
+# runs the same targets unguided.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -47,7 +47,7 @@ for target in "${targets[@]}"; do
 		continue
 	fi
 	say "fuzz: $name"
-	# One test alone: what others reach meanwhile would be taken for the target's.
+	# One test alone: the coverage of others would be taken for the target's.
 	cargo test --quiet --locked --target "$host" --target-dir target/coverage \
 		--package "$package" -- --exact --nocapture "$test" 2>&1 |
 		grep -v '^$' || die "$name has failed"

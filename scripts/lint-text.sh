@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# lint-text.sh: what a reader sees of the sources: the length of lines and files, links and names of
-# tests in documents, and a description of each folder. Prints every mistake; exit code 1 if any.
+# lint-text.sh: what a reader sees of the sources: the length of lines and files, phrases that the
+# glossary replaces, links and names of tests in documents, and a description of each folder. Prints
+# every mistake; exit code 1 if any.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
@@ -61,6 +62,39 @@ file_lengths() {
 			printf "%s: %d lines\n", $2, $1
 			bad = 1
 		} END { exit bad }'
+}
+
+# Phrases that the glossary replaces, in documents and in Rust's comments of items and modules. Not
+# in words in backquotes, in indented blocks of documents, in "behind a router", and in the pages
+# that quote such phrases. A phrase may begin at the end of the line before.
+phrases() {
+	grep -E '\.(md|rs)$' | grep -vxE 'docs/glossary\.md|CHANGELOG\.md' | xargs -d '\n' awk '
+		BEGIN {
+			words = "nobody|whoever|anew|dear|wish|behind|in front of|comes? into being"
+			be = "(is|are|was|were|be|been|being) "
+			phrase = "[^a-z_](" words "|" be "told|(is|are) (gone|to be|to run))[^a-z_]"
+		}
+		FNR == 1 { list = 0; before = "" }
+		{ text = tolower($0) }
+		FILENAME ~ /\.rs$/ && !sub(/^[ \t]*\/\/[\/!]/, "", text) { before = ""; next }
+		FILENAME ~ /\.md$/ && /^    [^ ]/ && !list { before = ""; next }
+		FILENAME ~ /\.md$/ { list = /^ *([*]|[0-9]+\.) / || list && /^ / }
+		{
+			gsub(/`[^`]*`/, "", text)
+			gsub(/behind (a|the) router/, "", text)
+			gsub(/^ +/, "", text)
+			text = before " " text " "
+			if (match(text, phrase)) {
+				found = substr(text, RSTART + 1, RLENGTH - 2)
+				printf "%s:%d: the glossary replaces \"%s\"\n", FILENAME, FNR, found
+				bad = 1
+			}
+			count = split(text, word, " ")
+			before = " "
+			if (count && word[count] ~ /^(is|are|was|were|be|been|being|in)$/)
+				before = " " word[count]
+		}
+		END { exit bad }'
 }
 
 # Each relative link in a document leads to a file.
@@ -128,7 +162,7 @@ names=$(mktemp)
 trap 'rm -f "$names" "$names.files"' EXIT
 text_files >"$names.files"
 status=0
-for check in line_lengths file_lengths links named_tests folders; do
+for check in line_lengths file_lengths phrases links named_tests folders; do
 	"$check" <"$names.files" || status=1
 done
 exit $status

@@ -34,7 +34,7 @@ licence_lines() {
 	return $bad
 }
 
-# The generated files are those that abi/vmi.toml makes.
+# The generated files agree with abi/vmi.toml, abi/process.toml and abi/vbus.toml.
 generated_files() {
 	cargo run --quiet --locked --package abigen -- --check
 }

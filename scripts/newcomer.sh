@@ -56,7 +56,7 @@ step() {
 prepare() {
 	rm -rf --one-file-system "$dir"
 	bare_root "$suite" "$dir" ${sudo:+sudo}
-	# By the owner of the repository: git trusts nobody else's.
+	# As the owner of the repository: git refuses a repository of another user.
 	runuser -u "$(stat -c %U .git)" -- git -C "$root" bundle create --quiet - HEAD \
 		>"$dir/tmp/bundle"
 	git -c advice.detachedHead=false clone --quiet "$dir/tmp/bundle" "$dir$home/paravane"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
 # package.sh: target/package/paravane_VERSION_amd64.deb, with the program, its kernel, completions
-# and manual pages. The package is for Debian 12 and later: the program must not need a newer C
-# library.
+# and manual pages. The package is for Debian 12 and 13: the program must not need a newer C library
+# than Debian 12's. A program that was built on Debian 13 can need one, and is then refused.
 
 . "$(dirname "$0")/lib.sh"
 . "$root/scripts/stage.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 #
-# run.sh: Linux in a virtual machine: a shell at a terminal, a short tour elsewhere.
+# run.sh: Linux in a virtual machine: a shell at a terminal, a short demo elsewhere.
 
 . "$(dirname "$0")/lib.sh"
 cd "$root"
