@@ -2,40 +2,40 @@
 //! A machine's output as the events of [`Running`]: lines, and the verdict of a conformance guest.
 
 use crate::output::{End, Output};
+use crate::output_queue::Outputs;
 use crate::{Counters, Event, Running, Verdict};
 use paravane_user_io::signals::Signals;
 use paravane_user_io::text;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longer lines are truncated: a guest may print without end.
 const MAX_LINE: usize = 4096;
 
-/// A machine of the monitor's own back ends.
-pub trait Machine {
-    /// The next output, if there is any.
-    fn next(&self) -> Option<Output>;
-    /// Becomes readable when there is output.
-    fn bell(&self) -> BorrowedFd<'_>;
-    /// What the machine has counted so far, if its back end counts.
-    fn counters(&self) -> Option<Counters>;
-}
-
 /// A machine that runs a conformance guest. Dropping it ends the machine.
 #[derive(Debug)]
 pub struct Conversation<M> {
     machine: M,
+    outputs: Arc<Outputs<Output>>,
+    /// What the machine has counted so far, if its back end counts.
+    counters: fn(&M) -> Option<Counters>,
     lines: Lines,
     ended: Option<Verdict>,
 }
 
-impl<M: Machine> Conversation<M> {
-    /// With a machine that has just started.
-    pub fn new(machine: M) -> Self {
+impl<M> Conversation<M> {
+    /// With a machine that has just started, and its outputs.
+    pub fn new(
+        machine: M,
+        outputs: Arc<Outputs<Output>>,
+        counters: fn(&M) -> Option<Counters>,
+    ) -> Self {
         Conversation {
             machine,
+            outputs,
+            counters,
             lines: Lines::default(),
             ended: None,
         }
@@ -44,7 +44,7 @@ impl<M: Machine> Conversation<M> {
     /// Waits for output, a signal or the timeout.
     fn wait(&self, left: Duration, signals: &Signals) {
         let mut files = [
-            PollFd::from_borrowed_fd(self.machine.bell(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.outputs.bell(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.wake(), PollFlags::IN),
         ];
         let timeout = Timespec::try_from(left).ok();
@@ -53,7 +53,7 @@ impl<M: Machine> Conversation<M> {
     }
 }
 
-impl<M: Machine> Running for Conversation<M> {
+impl<M> Running for Conversation<M> {
     fn next(&mut self, deadline: Instant, signals: &Signals) -> Event {
         loop {
             if let Some(line) = self.lines.next() {
@@ -69,7 +69,7 @@ impl<M: Machine> Running for Conversation<M> {
             if left.is_zero() {
                 return Event::TimedOut;
             }
-            match self.machine.next() {
+            match self.outputs.pop() {
                 Some(Output::Console(bytes)) => self.lines.add(&bytes),
                 Some(Output::End(end)) => {
                     self.lines.end();
@@ -81,7 +81,7 @@ impl<M: Machine> Running for Conversation<M> {
     }
 
     fn counters(&self) -> Option<Counters> {
-        self.machine.counters()
+        (self.counters)(&self.machine)
     }
 }
 

@@ -84,7 +84,7 @@ pub trait Debugged: fmt::Debug + Send {
     /// Whether the machine is being ended.
     fn ending(&self) -> bool;
 
-    /// The exit code that a debugger is told, once the machine has one.
+    /// The exit code that a debugger gets, once the machine has one.
     fn exit_code(&self) -> Option<u8>;
 
     /// Ends the machine and reports `why`.
@@ -122,6 +122,6 @@ pub trait Debugged: fmt::Debug + Send {
     fn write_physical(&self, gpa: u64, bytes: &[u8]) -> bool;
 
     /// Sets the breakpoints of the processor, for all vCPUs, from their next resume on. Returns
-    /// whether there are so many.
+    /// whether there are enough of them.
     fn set_hardware_breakpoints(&self, addresses: &[u64]) -> bool;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The work of a device's thread, whatever tells it what there is to do: register writes of the
+//! The work of a device's thread, from any source: register writes of the
 //! driver, notifications, events on the host.
 
 use paravane_confine::Files;
@@ -97,7 +97,7 @@ impl Work {
     }
 
     /// Carries out a command of a bridge's driver, which it has given by a call. Returns what the
-    /// call does. A device that is no bridge has none, whoever asked for it.
+    /// call does. A device that is no bridge has none.
     pub fn command(&mut self, address: u64) -> i32 {
         match self {
             Work::Virtio(_) => refused(paravane_abi::ENOENT),

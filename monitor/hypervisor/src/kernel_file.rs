@@ -116,7 +116,7 @@ fn map(path: &Path, what: &str) -> anyhow::Result<Bytes> {
     let file = files::open(path, what)?;
     // SAFETY: the file belongs to the user. It is read while the machine is prepared, and what is
     // made of it is checked in copies (segments) or used once (relocations, notes). A program that
-    // writes to the file meanwhile gets a damaged or refused kernel. One that truncates it ends
+    // writes to the file at this time gets a damaged or refused kernel. One that truncates it ends
     // this process, before any guest runs.
     let map = unsafe { Mmap::map(&file) }
         .with_context(|| format!("cannot read {what} {}", path.display()))?;

@@ -6,27 +6,40 @@
 
 #![deny(unsafe_code)]
 
+mod boot_data;
 mod boot_image;
 mod conversation;
 pub mod debug;
+mod device_list;
 mod device_work;
+mod end_state;
 mod executable;
+#[expect(unsafe_code, reason = "forks")]
+mod fork;
 #[expect(unsafe_code, reason = "maps a file")]
 mod kernel_file;
 #[expect(unsafe_code, reason = "gives memory to a virtual machine")]
 pub mod kvm;
+#[expect(unsafe_code, reason = "a descriptor that a child fills")]
+mod large_files;
 mod layer;
 mod output;
 mod output_queue;
 pub mod process;
 pub mod qemu;
+#[expect(unsafe_code, reason = "maps guest memory")]
+mod ram;
+mod size;
+#[expect(unsafe_code, reason = "host calls")]
+mod thread_signal;
+mod threads;
 
 pub use boot_image::{BootImage, BootImageError};
+pub use device_list::DeviceFigures;
 pub use executable::{Executable, ExecutableError};
 pub use kernel_file::{Bytes, Format, KernelFile};
 pub use layer::Layer;
 pub use output::{End, Output};
-pub use process::device_list::DeviceFigures;
 
 use paravane_user_io::signals::Signals;
 use paravane_user_io::worker::Limit;

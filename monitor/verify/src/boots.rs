@@ -4,7 +4,7 @@
 //! results and the kernel that it runs on.
 
 use anyhow::{Context, bail};
-use paravane_hypervisor::process::{Config, End, Output, Vm};
+use paravane_hypervisor::process::{Config, End, Heuristics, Output, Vm};
 use paravane_hypervisor::qemu::{Linux, Qemu};
 use paravane_hypervisor::{Event, Layer, kvm};
 use paravane_kernel::digest;
@@ -61,7 +61,7 @@ pub enum On {
     Process,
     /// The host's KVM, which gets vmlinux.
     Kvm,
-    /// The same, which gets the compressed kernel.
+    /// The host's KVM, which gets the compressed kernel.
     KvmCompressed,
 }
 
@@ -251,11 +251,7 @@ fn on_processes(
             memory: u64::from(MEMORY_MIB) << 20,
             spaces: None,
             debuggable: false,
-            device_place: true,
-            large_pages: true,
-            costs: true,
-            halt_polls: true,
-            cpu_turns: true,
+            heuristics: Heuristics::default(),
         })
     })?;
     let time = (deadline, files.timeout);

@@ -135,8 +135,8 @@ pub fn run(
     Ok(session.checks)
 }
 
-/// The places that are asked for. Without a wish, KVM is one of them where it is fast, and a check
-/// says why it is left out elsewhere.
+/// The requested places. Without a request, KVM is one of them where it is fast, and a check says
+/// why it is left out elsewhere.
 fn places(on: &[Where], session: &mut Session<'_>) -> Vec<Place<'static>> {
     let kvm = || match kvm::speed::measure() {
         Ok(speed) if speed.fast() => Ok(()),

@@ -4,11 +4,9 @@
 use super::host;
 use super::speed;
 use super::vm::{Config, Vm};
-use crate::conversation::{self, Conversation};
-use crate::output::Output;
-use crate::{Counters, Hypervisor, Machine, Running};
+use crate::conversation::Conversation;
+use crate::{Hypervisor, Machine, Running};
 use paravane_user_io::worker::{self, Limit};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The back end.
@@ -56,20 +54,7 @@ impl Hypervisor for KvmHost {
             vm.start_kernel();
             Ok(vm)
         })?;
-        Ok(Box::new(Conversation::new(vm)))
-    }
-}
-
-impl conversation::Machine for Vm {
-    fn next(&self) -> Option<Output> {
-        Vm::next(self)
-    }
-
-    fn bell(&self) -> BorrowedFd<'_> {
-        Vm::bell(self)
-    }
-
-    fn counters(&self) -> Option<Counters> {
-        None
+        let outputs = Arc::clone(vm.outputs());
+        Ok(Box::new(Conversation::new(vm, outputs, |_| None)))
     }
 }

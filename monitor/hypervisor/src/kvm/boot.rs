@@ -8,8 +8,8 @@ use super::layout::{
     TABLES, ZERO_PAGE,
 };
 use super::load::{Entry, Loaded};
-use crate::process::boot::initrd;
-use crate::process::ram::Ram;
+use crate::boot_data::{check_command_line, initrd};
+use crate::ram::Ram;
 use anyhow::bail;
 
 /// Kinds of memory in both memory maps.
@@ -39,7 +39,7 @@ const ALIGNMENT: usize = 0x230;
 const COMMAND_LINE_SIZE: usize = 0x238;
 const MAP: usize = 0x2d0;
 
-/// What a kernel is told.
+/// What a kernel learns from the hypervisor.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The command line.
@@ -57,18 +57,9 @@ pub struct Facts<'a> {
 /// # Errors
 /// Something is too large.
 pub fn store(ram: &Ram, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()> {
-    let line = facts.command_line.as_bytes();
     let most = kernel.command_line_max.min(COMMAND_LINE_MAX - 1);
-    if line.len() > most {
-        bail!(
-            "the command line has {} bytes, the limit is {most}",
-            line.len()
-        );
-    }
-    if line.contains(&0) {
-        bail!("the command line contains a zero byte");
-    }
-    ram.write(COMMAND_LINE, line)?;
+    check_command_line(facts.command_line, most)?;
+    ram.write(COMMAND_LINE, facts.command_line.as_bytes())?;
     if let Some(rom) = facts.rom {
         if rom.len() as u64 > ROM_END - ROM {
             bail!(
@@ -134,7 +125,7 @@ fn start_info(ram: &Ram, initrd: u64, facts: &Facts<'_>) -> anyhow::Result<()> {
 
 fn zero_page(ram: &Ram, initrd: u64, kernel: &Loaded, facts: &Facts<'_>) -> anyhow::Result<()> {
     let mut page = vec![0; ZERO_PAGE_SIZE];
-    // What a bzImage says of itself stays, but for what a loader fills in.
+    // The header of a bzImage stays, except for the fields that a loader fills in.
     let header = page.get_mut(HEADER..).unwrap_or_default().iter_mut();
     header
         .zip(&kernel.header)
@@ -194,7 +185,7 @@ fn page_tables(ram: &Ram) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::ram::MIN_SIZE;
+    use crate::ram::MIN_SIZE;
 
     fn kernel() -> Loaded {
         Loaded {

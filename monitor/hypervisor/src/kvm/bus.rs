@@ -122,9 +122,9 @@ impl Port {
         let _ = self.line.write(1);
     }
 
-    /// The same once more, because the guest may have missed one. A virtio device shows whether
-    /// its driver has acknowledged the last one. A bridge does not, but its driver ignores one too
-    /// many.
+    /// Gives the interrupt once more, because the guest may have missed one. A virtio device shows
+    /// whether its driver has acknowledged the last one. A bridge does not, but its driver ignores
+    /// one too many.
     fn interrupt_again(&self) {
         let rung = self.rung.swap(false, Ordering::SeqCst);
         let status = self.page.register(INTERRUPT_STATUS);
@@ -157,7 +157,7 @@ impl Port {
         self.done.notify_all();
     }
 
-    /// Returns the answer. If it is over, there is nobody to use it.
+    /// Returns the answer. If it is over, no vCPU uses the answer.
     fn ask(&self, request: Request, over: impl Fn() -> bool) -> i32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().asked = Some(request);
@@ -181,7 +181,7 @@ impl Bus {
         Bus(ports)
     }
 
-    /// Carries out a store of a vCPU. `over`: the machine ends, and nobody answers.
+    /// Carries out a store of a vCPU. `over`: the machine ends, and no thread answers.
     pub fn store(&self, address: u64, bytes: &[u8], over: impl Fn() -> bool) {
         let Some((port, offset)) = self.find(address) else {
             return;
@@ -362,7 +362,7 @@ mod tests {
             let port = Arc::new(Port::new(page, counter(), counter(), bridge));
             let bus = Bus::new(vec![Arc::clone(&port)]);
             for address in [DEVICES.wrapping_add_signed(near), DEVICES, any] {
-                // Nobody answers.
+                // No thread answers.
                 let answer = bus.command(address, command, || true);
                 let right = bridge && address == DEVICES;
                 prop_assert_eq!(port.asked().is_some(), right);

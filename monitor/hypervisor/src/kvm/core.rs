@@ -6,12 +6,12 @@ use super::ioapic::{self, Ioapic, Route};
 use super::layout::SERIAL_PIN;
 use super::ports::Ports;
 use super::stops::Stops;
+use crate::device_list::DeviceList;
+use crate::end_state::EndState;
 use crate::output::{End, Output};
 use crate::output_queue::Outputs;
-use crate::process::device_list::DeviceList;
-use crate::process::end_state::EndState;
-use crate::process::ram::Ram;
-use crate::process::sys;
+use crate::ram::Ram;
+use crate::thread_signal;
 use kvm_bindings::kvm_msi;
 use kvm_ioctls::VmFd;
 use paravane_devices::{Area, Message, Reactor};
@@ -188,11 +188,11 @@ impl Core {
         }
     }
 
-    /// The machine has ended. The first end is the one that is told. No vCPU runs for long after
-    /// that.
+    /// The machine has ended. The first end is the one that is reported. No vCPU runs for long
+    /// after that.
     pub fn finish(&self, end: End) {
         let first = !self.ended.swap(true, Ordering::SeqCst);
-        // Before the end is told: that may wait for room among the outputs.
+        // Before the end is reported: that may wait for room among the outputs.
         self.kick();
         if first {
             self.outputs.push(Output::End(end));
@@ -204,8 +204,8 @@ impl Core {
         self.finish(End::Failed(why));
     }
 
-    /// The same for a thread whose policy admits no signals. vCPUs run until their next exit, or
-    /// until the main thread has the news and stops them.
+    /// Ends the machine as [`Core::fail`], in a thread whose policy admits no signals. vCPUs run
+    /// until their next exit, or until the main thread has the news and stops them.
     pub fn fail_without_signal(&self, why: String) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             self.outputs.push(Output::End(End::Failed(why)));
@@ -234,7 +234,7 @@ impl Core {
         for vcpu in &self.vcpus {
             let thread = vcpu.thread.load(Ordering::SeqCst);
             if thread != 0 {
-                sys::signal_thread(std::process::id(), thread);
+                thread_signal::interrupt(std::process::id(), thread);
             }
         }
     }

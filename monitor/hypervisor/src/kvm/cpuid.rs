@@ -116,7 +116,7 @@ fn hide_tiles(cpuid: &mut CpuId) {
 }
 
 /// Shows the threads of a core, then the cores, in the leaves that the host's processor has for
-/// that. From Linux 6.2 on KVM tells only the first subleaf of each, without which a kernel takes
+/// that. From Linux 6.2 on KVM reports only the first subleaf of each, without which a kernel takes
 /// each vCPU for a package.
 fn show_topology(cpuid: &mut CpuId, number: u32, count: u32) -> anyhow::Result<()> {
     let levels = [(0, 1, 1), (bits(count), count, 2), (0, 0, 0)];
@@ -152,8 +152,7 @@ pub fn is_intel(cpuid: &CpuId) -> bool {
     leaves.any(|e| e.function == 0 && [e.ebx, e.edx, e.ecx] == intel)
 }
 
-/// Tells a layer where the bridges are: a bit for each device that is one. Without any there is
-/// nothing to tell.
+/// Reports the bridges to a layer: a bit for each device that is one. Without any, nothing changes.
 ///
 /// # Errors
 /// KVM supports so many leaves that there is no room.
@@ -244,7 +243,7 @@ fn adapt_entry(entry: &mut kvm_cpuid_entry2, number: u32, count: u32) {
 }
 
 /// Hides what a guest does by hypercalls. A KVM that emulates each instruction also emulates the
-/// hypercall instruction: by writing it anew and executing it again, for ever.
+/// hypercall instruction: it rewrites the instruction and executes it again, for ever.
 pub fn hide_hypercalls(cpuid: &mut CpuId) {
     for entry in cpuid.as_mut_slice() {
         if entry.function == KVM_FEATURES {
@@ -397,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Whether KVM tells one subleaf (from Linux 6.2 on) or more.
+    /// Whether KVM reports one subleaf (from Linux 6.2 on) or more.
     #[test]
     fn the_topology_has_its_subleaves() {
         for host in [&[leaf(0xb, 0)][..], &[leaf(0xb, 0), leaf(0xb, 1)]] {

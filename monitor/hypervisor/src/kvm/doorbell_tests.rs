@@ -126,7 +126,7 @@ fn code() -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }.to_vec()
 }
 
-/// Shows what it is told, and interrupts for number 3.
+/// Records its calls, and interrupts for number 3.
 #[derive(Default)]
 struct Bell {
     machine: Option<Machine>,

@@ -260,7 +260,7 @@ fn mask(code: &mut [u8], places: usize) {
     }
 }
 
-/// A kernel masks a pin while it moves its interrupt. What came meanwhile is not lost.
+/// A kernel masks a pin while it moves its interrupt. An interrupt that arrives then is not lost.
 #[test]
 fn an_interrupt_of_a_masked_pin_comes_when_it_is_unmasked() {
     let mut code = code().to_vec();

@@ -17,7 +17,7 @@ const API: i32 = 12;
 pub const MAX_VCPUS: u32 = 64;
 /// What to do without it.
 const INSTEAD: &str = "use --hypervisor process";
-/// So many signals in a row may interrupt the creation of a virtual machine.
+/// The number of signals in a row that may interrupt the creation of a virtual machine.
 const INTERRUPTIONS: u32 = 16;
 
 /// Which clock the host's kernel uses, and those of its clocks that are the time-stamp counter.

@@ -2,7 +2,7 @@
 //! Work of a device on the thread of the vCPU that notifies it: in the kicker's context.
 //!
 //! A notification that the vCPU's thread gets costs no wake-up if that thread does the work itself.
-//! The vCPU runs no guest code meanwhile, so it does so only for a device that says how rare its
+//! The vCPU runs no guest code during that, so it does so only for a device that says how rare its
 //! notifications must be, while they are that rare and belong to no stream, while the device's own
 //! thread sleeps, and only a little at once. The rest is that thread's.
 
@@ -19,8 +19,8 @@ use vmm_sys_util::eventfd::EventFd;
 const DENSE: u32 = 3;
 /// Notifications in a row that came late before dense ones count as rare again.
 const RARE: u32 = 32;
-/// One that comes so much later than the last counts as rare at once: so many times what is soon,
-/// and at least so long.
+/// A notification counts as rare at once if it comes later than the last one by this many times the
+/// time that counts as soon, and by the time below.
 const PAUSE: u32 = 64;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -42,7 +42,8 @@ impl Rate {
     pub fn notified(&mut self, now: Instant, within: Duration) -> bool {
         let last = self.last.replace(now);
         let gap = last.map(|last| now.saturating_duration_since(last));
-        // What follows a part of a stream comes late only since the vCPU was busy with that.
+        // A notification after a part of a stream is late only because the vCPU was busy with that
+        // part.
         let streamed = std::mem::take(&mut self.streamed);
         let soon = streamed || gap.is_some_and(|gap| gap < within);
         let pause = within.saturating_mul(PAUSE).max(SHORTEST_PAUSE);
@@ -124,7 +125,7 @@ impl Kicks {
 
     /// A vCPU notifies a queue of the device. The caller is that vCPU's thread.
     pub fn kick(&self, queue: u32) {
-        // A number of no queue notifies nobody.
+        // The number of no queue has no effect.
         let Some(bell) = usize::try_from(queue).ok().and_then(|n| self.queues.get(n)) else {
             return;
         };
@@ -143,7 +144,7 @@ impl Kicks {
         if !rate.notified(Instant::now(), rare.time()) || !self.sleeps.load(Ordering::SeqCst) {
             return false;
         }
-        // The thread may have woken meanwhile. It waits for the lock then.
+        // The thread may have woken since. It waits for the lock then.
         let Ok(mut work) = self.work.try_lock() else {
             return false;
         };
@@ -167,7 +168,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_micros(10);
 
-    /// Whether the last of so many notifications with this gap is rare.
+    /// Whether the last of `count` notifications with this gap is rare.
     fn after(rate: &mut Rate, now: &mut Instant, count: u32, gap: u64) -> bool {
         let mut rare = false;
         for _ in 0..count {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest-physical addresses and interrupt pins of the machine.
 
-use crate::process::ram::MIN_SIZE;
+use crate::ram::MIN_SIZE;
 use paravane_devices::mmio::PAGE;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@
 use super::layout::{COMMAND_LINE_MAX, HIGH};
 use crate::Executable;
 use crate::boot_image::BootImage;
-use crate::process::ram::Ram;
+use crate::ram::Ram;
 use anyhow::{Context, bail};
 use object::LittleEndian;
 use object::elf::{FileHeader64, PT_LOAD};
@@ -126,7 +126,7 @@ fn elf(ram: &Ram, name: &str, file: &[u8]) -> anyhow::Result<Loaded> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::ram::MIN_SIZE;
+    use crate::ram::MIN_SIZE;
 
     #[test]
     fn the_conformance_guest_is_entered_by_pvh() {

@@ -51,7 +51,7 @@ pub fn check() -> anyhow::Result<()> {
     host::create(&host::open()?).map(drop)
 }
 
-/// Checks whether the host's KVM has room for a machine of so many vCPUs and bytes of memory.
+/// Checks whether the host's KVM has room for a machine with these vCPUs and this memory.
 ///
 /// # Errors
 /// Why not, in one line.

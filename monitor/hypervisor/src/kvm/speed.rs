@@ -55,12 +55,6 @@ impl Speed {
         self.exit_ns > SLOW_EXIT
     }
 
-    /// How many times longer a guest takes at most than on a processor that is just fast, for time
-    /// limits; at least 1.
-    pub fn slowness(self) -> u64 {
-        (SLOW_RATE / self.instructions.max(1)).clamp(1, SLOW_RATE)
-    }
-
     /// Both numbers, for people.
     pub fn words(self) -> String {
         format!(
@@ -133,7 +127,7 @@ impl Samples {
         }
     }
 
-    /// Whether there is to be one more.
+    /// Whether one more follows.
     fn more(&mut self) -> bool {
         self.count += 1;
         self.count <= FEWEST || self.begun.elapsed() < MEASURE
@@ -191,10 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_grow_with_slowness() {
-        assert_eq!(speed(2_000_000_000, 1000).slowness(), 1);
-        assert_eq!(speed(4_000_000, 1000).slowness(), 25);
-        assert_eq!(speed(0, 1000).slowness(), SLOW_RATE);
+    fn the_words_have_both_numbers() {
         let words = speed(4_200_000, 36_150).words();
         assert_eq!(
             words,

@@ -126,7 +126,7 @@ impl Stops {
         self.vcpus.get(vcpu).is_some_and(|stop| late(&stop.lock()))
     }
 
-    /// Sets the processor's breakpoints. Returns whether there are so many.
+    /// Sets the processor's breakpoints. Returns whether there are enough of them.
     pub fn set_hardware(&self, addresses: &[u64]) -> bool {
         if addresses.len() > HARDWARE_BREAKPOINTS {
             return false;
@@ -269,7 +269,7 @@ impl Stops {
             before.rip = before.rip.wrapping_add(1);
         }
         let mut inner = stop.lock();
-        // It has run, perhaps since its start, which nobody has seen.
+        // It has run, perhaps since its start, which was not noticed.
         inner.off = false;
         inner.asked = false;
         inner.changed = false;
@@ -411,7 +411,7 @@ fn write(vcpu: &VcpuFd, registers: &Registers) -> Result<(), kvm_ioctls::Error> 
     })
 }
 
-/// The same in the format of fxsave.
+/// The floating-point registers in the format of fxsave.
 fn fxsave(from: &kvm_fpu) -> Box<[u8; 512]> {
     let mut area = Box::new([0; 512]);
     let mut put = |at: usize, bytes: &[u8]| {

@@ -11,24 +11,23 @@ use super::layout::{DEVICE_PIN, DEVICES, GAP, PINS, SERIAL_PIN, TSS, doorbell};
 use super::load::{self, Loaded};
 use super::ports::Ports;
 use super::{cpuid, host, registers, vcpu};
+use crate::device_list::DeviceFigures;
 use crate::output::Output;
 use crate::output_queue::Outputs;
-use crate::process::device_list::DeviceFigures;
-use crate::process::ram::Ram;
+use crate::ram::Ram;
+use crate::threads::Threads;
 use anyhow::Context;
 use kvm_bindings::{
     KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_PMU_CAPABILITY, KVM_CAP_SPLIT_IRQCHIP,
     KVM_MAX_CPUID_ENTRIES, KVM_MEM_READONLY, kvm_enable_cap, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuFd, VmFd};
-use paravane_confine::{self as confine, Files};
+use paravane_confine::Files;
 use paravane_devices::mmio::PAGE;
 use paravane_devices::{Area, Model, Reactor};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Once};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Pieces of output that wait for a reader. When they are this many, the guest waits.
@@ -68,7 +67,7 @@ pub struct Config<'a> {
 pub struct Vm {
     pub(super) core: Arc<Core>,
     observer: Observer,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
 }
 
 impl Vm {
@@ -131,7 +130,7 @@ impl Vm {
                 begun: Instant::now(),
             },
             core,
-            threads: Vec::new(),
+            threads: Threads::default(),
         };
         vm.start_threads(vcpus, devices)?;
         tracing::info!(entry = ?kernel.entry, vcpus = config.vcpus, "the kernel can start");
@@ -175,25 +174,21 @@ impl Vm {
         files: Files,
         body: impl FnOnce(&Arc<Core>) + Send + 'static,
     ) -> anyhow::Result<()> {
-        let (tell, told) = channel();
-        let (core, policy) = (Arc::clone(&self.core), policy.to_string());
-        let thread = Builder::new().name(name.to_string()).spawn(move || {
-            let _guard = EndsWithPanic(&core);
-            let entered = confine::enter(&policy, &files);
-            let go = entered.is_ok();
-            // Fails only if the caller no longer waits.
-            let _ = tell.send(entered);
-            if go {
-                body(&core);
-            }
-        });
-        self.threads.push(thread.context("cannot start a thread")?);
-        told.recv().context("a thread ended")?
+        let core = Arc::clone(&self.core);
+        let ending = Arc::clone(&self.core);
+        let fail = move |why| ending.fail_without_signal(why);
+        self.threads
+            .start_confined(name, policy, files, fail, move || body(&core))
     }
 
     /// Lets vCPU 0 enter the kernel.
     pub fn start_kernel(&self) {
         self.core.start();
+    }
+
+    /// The console and the end.
+    pub(crate) fn outputs(&self) -> &Arc<Outputs<Output>> {
+        &self.core.outputs
     }
 
     /// The next output, if there is any.
@@ -221,7 +216,7 @@ impl Vm {
         self.spawn("gdb", "gdb", Files::none(), move |_| body(debug))
     }
 
-    /// Sets the exit code that a debugger is told.
+    /// Sets the exit code that a debugger gets.
     pub fn set_exit_code(&self, code: u8) {
         self.core.end.set_exit_code(code);
     }
@@ -235,13 +230,6 @@ impl Vm {
     pub fn observer(&self) -> Observer {
         self.observer.clone()
     }
-
-    fn running(&self) -> Vec<&str> {
-        let running = self.threads.iter().filter(|thread| !thread.is_finished());
-        running
-            .map(|thread| thread.thread().name().unwrap_or_default())
-            .collect()
-    }
 }
 
 impl Drop for Vm {
@@ -250,26 +238,9 @@ impl Drop for Vm {
         self.core.outputs.close();
         self.core.stop();
         let begun = Instant::now();
-        loop {
-            let names = self.running();
-            if names.is_empty() {
-                break;
-            }
-            if begun.elapsed() >= LEAVE {
-                tracing::warn!(
-                    threads = names.join(" "),
-                    "the machine has ended before its threads"
-                );
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(500));
-            // A vCPU that was about to enter the guest has missed the last one.
-            self.core.wake_all();
-        }
-        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
-            // A thread that panicked has printed its message.
-            let _ = thread.join();
-        }
+        let late = |_: &[&str]| begun.elapsed() >= LEAVE;
+        // A vCPU that was about to enter the guest has missed the last one.
+        self.threads.end(late, || self.core.wake_all());
     }
 }
 
@@ -359,7 +330,7 @@ fn give_memory(machine: &VmFd, ram: &Ram, area: Option<&Arc<Area>>) -> anyhow::R
     }
     for (slot, mut region) in (0..).zip(slots) {
         region.slot = slot;
-        // SAFETY: the memory stays mapped until KVM's machine is gone: the machine and its virtual
+        // SAFETY: the memory stays mapped until KVM's machine is freed: the machine and its virtual
         // CPUs are only used by threads that hold `Core`, which holds both.
         unsafe { machine.set_user_memory_region(region)? };
     }
@@ -443,18 +414,4 @@ fn catch_kicks() -> std::io::Result<()> {
         result = caught.map(drop);
     });
     result
-}
-
-/// Ends the machine if the thread that holds this panics: others may wait for that thread.
-struct EndsWithPanic<'a>(&'a Core);
-
-impl Drop for EndsWithPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default();
-            self.0
-                .fail_without_signal(format!("the monitor's thread {name} has panicked"));
-        }
-    }
 }

@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering;
 
 /// `deadline_ns`, `alarm_next_ns`: no deadline.
 const NEVER: u64 = u64::MAX;
-/// A vCPU that does not respond to its alarm is told again after this time in ns, which doubles
+/// A vCPU that does not respond to its alarm is kicked again after this time in ns, which doubles
 /// each time up to the limit.
 const FIRST_RETRY: u64 = 1_000_000;
 const LAST_RETRY: u64 = 128_000_000;
 
-/// An alarm of which the vCPU was told.
+/// An alarm for which the vCPU was kicked.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     deadline: u64,
@@ -86,7 +86,7 @@ struct Alarms {
 }
 
 impl Alarms {
-    /// Tells the vCPUs whose deadlines have passed. Returns the time of the next check in ns.
+    /// Kicks the vCPUs whose deadlines have passed. Returns the time of the next check in ns.
     fn serve(&mut self, core: &Core, now: u64) -> u64 {
         let mut next = NEVER;
         for (vcpu, told) in self.told.iter_mut().enumerate() {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The process hypervisor as a back end.
 
-use super::vm::{Config, Vm};
-use crate::conversation::{self, Conversation};
-use crate::output::Output;
-use crate::{Counters, Hypervisor, Machine, Running};
+use super::vm::{Config, Heuristics, Vm};
+use crate::conversation::Conversation;
+use crate::{Hypervisor, Machine, Running};
 use paravane_devices::Model;
 use paravane_devices::rng::Rng;
 use paravane_user_io::worker::{self, Limit};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The back end, and options that only this one has.
@@ -47,31 +45,19 @@ impl Hypervisor for Process {
                 memory,
                 spaces,
                 debuggable,
-                device_place: true,
-                large_pages: true,
-                costs: true,
-                halt_polls: true,
-                // Tests ask about vCPUs that are on other CPUs, and must stay there.
-                cpu_turns: false,
+                heuristics: Heuristics {
+                    // Tests ask about vCPUs that are on other CPUs, and must stay there.
+                    cpu_turns: false,
+                    ..Heuristics::default()
+                },
             };
             let mut all = vec![Model::virtio(Rng::default())];
             all.extend(devices()?);
             Vm::start_with(&config, all)
         })?;
-        Ok(Box::new(Conversation::new(vm)))
-    }
-}
-
-impl conversation::Machine for Vm {
-    fn next(&self) -> Option<Output> {
-        Vm::next(self)
-    }
-
-    fn bell(&self) -> BorrowedFd<'_> {
-        Vm::bell(self)
-    }
-
-    fn counters(&self) -> Option<Counters> {
-        Some(Vm::counters(self))
+        let outputs = Arc::clone(vm.outputs());
+        Ok(Box::new(Conversation::new(vm, outputs, |vm| {
+            Some(vm.counters())
+        })))
     }
 }

@@ -4,8 +4,8 @@
 //! All of it lies in the last MiB of RAM, which the memory map marks as reserved, in this order.
 
 use super::kernel::Kernel;
-use super::ram::Ram;
-use anyhow::bail;
+use crate::boot_data::{check_command_line, initrd};
+use crate::ram::Ram;
 use paravane_abi as abi;
 use paravane_abi::process as ph;
 use vm_memory::ByteValued;
@@ -69,16 +69,7 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
     let base = ram.size() - RESERVED;
     let direct_map = image.direct_map(ram.size());
     let linear = |offset: u64| direct_map + base + offset;
-    if facts.command_line.len() >= COMMAND_LINE_MAX {
-        bail!(
-            "the command line has {} bytes, the limit is {}",
-            facts.command_line.len(),
-            COMMAND_LINE_MAX - 1
-        );
-    }
-    if facts.command_line.bytes().any(|b| b == 0) {
-        bail!("the command line contains a zero byte");
-    }
+    check_command_line(facts.command_line, COMMAND_LINE_MAX - 1)?;
     // The byte after it is zero already.
     ram.write(base + COMMAND_LINE, facts.command_line.as_bytes())?;
 
@@ -153,28 +144,6 @@ pub fn store(ram: &Ram, image: &Kernel, facts: &Facts<'_>) -> anyhow::Result<Sta
         boot_info: linear(0),
         stack: linear(STACK_TOP),
     })
-}
-
-/// Stores the initial RAM disk below `end`, in RAM that the kernel reaches at its start. The
-/// kernel's memory ends at `kernel`. Returns the disk's guest-physical address; 0: there is none.
-///
-/// # Errors
-/// It does not fit between the two.
-pub fn initrd(ram: &Ram, end: u64, kernel: u64, bytes: &[u8]) -> anyhow::Result<u64> {
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    let gpa = end.saturating_sub(bytes.len() as u64) & !0xfff;
-    if gpa < kernel {
-        bail!(
-            "the initial RAM disk has {} MiB: too much for {} MiB of memory: give the machine \
-             more",
-            bytes.len() >> 20,
-            ram.size() >> 20
-        );
-    }
-    ram.store(gpa, bytes)?;
-    Ok(gpa)
 }
 
 /// Converts a small constant of the table.

@@ -12,7 +12,7 @@
 //! While the host is suspended, `CLOCK_MONOTONIC` stands. If the counter goes on, so does what all
 //! readers of the page and of the counter see, and it cannot be taken back: then the machine's
 //! clock has counted the suspend. If the counter stands or begins again at 0, the machine's clock
-//! has stood, too. `CLOCK_BOOTTIME` tells that there was a suspend. The wall clock is right either
+//! has stood, too. `CLOCK_BOOTTIME` shows that there was a suspend. The wall clock is right either
 //! way.
 
 use super::host_clocks::{self, Sample};
@@ -35,8 +35,7 @@ const CALIBRATION: Duration = Duration::from_millis(10);
 /// A frequency that the processor or a hypervisor names is used if it differs from the measured one
 /// by less than 1/this.
 const BELIEVE: u64 = 1000;
-/// If the page is behind by more than this, in ns, it jumps ahead: the monitor was stopped for
-/// long.
+/// If the page is slow by more than this, in ns, it jumps ahead: the monitor was stopped for long.
 const JUMP: u64 = 10_000_000;
 /// The rate is changed by at most 1/this to make up for an error.
 const MAX_BEND: u64 = 20;
@@ -49,10 +48,10 @@ const FAR_OFF: u64 = 15_000;
 const LEAST_MEASURED: u64 = 20_000_000;
 /// The shortest suspend in ns; less is how inexactly two clocks are compared.
 const SUSPEND: u64 = 1_000_000;
-/// If the page is ahead by less than this, in ns, it can be put back while nobody reads it. The
-/// layer says so only if nobody has for longer.
+/// If the page is ahead by less than this, in ns, it can be put back while no vCPU reads it. The
+/// layer says so only if no vCPU has read it for longer.
 const BACK: u64 = 10_000_000;
-/// The smallest jump of the wall clock in ns of which the guest is told. Smaller ones add up.
+/// The smallest jump of the wall clock in ns that is reported to the guest. Smaller ones add up.
 const WALL_JUMP: u64 = 100_000_000;
 
 /// Whether the clocks of all machines are disturbed.
@@ -64,7 +63,7 @@ pub static DISTURB: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBoo
 pub enum Catch {
     /// Forward.
     Up,
-    /// Also back: nobody reads it, or has for [`BACK`].
+    /// Also back: no vCPU reads it, or has read it for [`BACK`].
     Both,
 }
 
@@ -103,7 +102,7 @@ pub struct Clock {
     line: Line,
     hz: u64,
     sequence: u32,
-    /// The wall clock's offset when the guest was last told of a jump.
+    /// The wall clock's offset when a jump was last reported to the guest.
     wall_offset: u64,
     /// [`host_clocks::suspended`] as last seen.
     suspended: u64,
@@ -285,7 +284,7 @@ impl Clock {
         }
         let shown = self.line.at(now.tsc);
         self.error = shown.abs_diff(now.ns);
-        // A page that has gone wrong meanwhile tells that the rate has changed.
+        // A page that has become wrong shows that the rate has changed.
         if ns >= PERIOD / 2 || self.error > FAR_OFF {
             self.base = now;
         }

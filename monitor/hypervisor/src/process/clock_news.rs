@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the watch, which keeps the clock, has to tell the alarm thread, which interrupts vCPUs.
+//! News from the watch, which keeps the clock, to the alarm thread, which interrupts vCPUs.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A vCPU that runs has to rewrite the guest's clock page, or to compute a timeout anew. Of no
+/// A vCPU that runs has to rewrite the guest's clock page, or to recompute a timeout. Of no
 /// interest while none runs.
 pub const PAGE: u32 = 1;
 /// The wall clock has jumped. One vCPU has to learn it, if need be by an end of its halt.
 pub const WALL: u32 = 2;
 
-/// The news that were not told yet, and how far the clock is ahead. The guest cannot write it.
+/// The news that were not passed on yet, and how far the clock is ahead. The guest cannot write it.
 #[derive(Debug, Default)]
 pub struct ClockNews {
     waiting: AtomicU32,

@@ -53,7 +53,7 @@ fn the_page_stays_with_the_host() {
 #[test]
 fn an_error_is_gone_after_a_period() {
     for period in [PERIOD, IDLE_PERIOD] {
-        // A counter of 1 GHz on a host whose clock runs 100 ppm fast; the page is 20 us behind.
+        // A counter of 1 GHz on a host whose clock runs 100 ppm fast; the page is 20 us slow.
         let mut clock = clock(Line {
             tsc: 0,
             ns: 0,
@@ -109,7 +109,7 @@ fn a_page_is_put_right_at_once_where_nobody_can_tell() {
     assert_eq!(at(-FAR, Catch::Up), Some(()));
     assert_eq!(at(-FAR, Catch::Both), Some(()));
     assert_eq!(at(FAR, Catch::Both), Some(()));
-    // Somebody may have read it.
+    // A vCPU may have read it.
     assert_eq!(at(FAR, Catch::Up), None);
     assert_eq!(at(5 * FAR + 2000, Catch::Both), None);
     let (mut clock, now) = wrong(-FAR);

@@ -2,13 +2,13 @@
 //! What the monitor's threads for one virtual machine share.
 
 use super::clock_news::ClockNews;
-use super::device_list::DeviceList;
-use super::end_state::EndState;
 use super::processes::Processes;
 use super::shared::Shared;
 use super::vcpu_cpus::VcpuCpus;
 use super::wakeups::Wakeups;
 use super::{device, kick_service, sys};
+use crate::device_list::DeviceList;
+use crate::end_state::EndState;
 use paravane_devices::Reactor;
 use std::io;
 use std::sync::Arc;

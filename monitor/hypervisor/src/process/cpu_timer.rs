@@ -20,7 +20,7 @@ impl CpuClock {
         }
     }
 
-    /// Nanoseconds; `None` once the process is gone.
+    /// Nanoseconds; `None` once the process has ended.
     pub fn read(self) -> Option<u64> {
         let mut time = libc::timespec {
             tv_sec: 0,
@@ -56,8 +56,8 @@ impl CpuTimer {
         }
     }
 
-    /// Arms the timer: it fires after this much more CPU time. Does nothing once the process is
-    /// gone.
+    /// Arms the timer: it fires after this much more CPU time. Does nothing once the process has
+    /// ended.
     pub fn set(&self, ns: u64) {
         let spec = libc::itimerspec {
             it_interval: libc::timespec {

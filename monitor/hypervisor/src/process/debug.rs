@@ -8,8 +8,9 @@
 
 use super::core::Core;
 use super::kick;
-use super::shared::{copy, size};
+use super::shared::copy;
 use super::sys;
+use crate::size::size;
 use paravane_abi::process as ph;
 use paravane_abi::process::area::{self, DebugCommand, DebugState, StopReason, VcpuState};
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Debug {
         self.core.stopping()
     }
 
-    /// The exit code that a debugger is told, once the machine has one.
+    /// The exit code that a debugger gets, once the machine has one.
     pub fn exit_code(&self) -> Option<u8> {
         self.core.end.exit_code()
     }

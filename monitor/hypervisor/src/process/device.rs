@@ -9,9 +9,9 @@
 
 use super::core::Core;
 use super::device_place::{Interrupts, Place};
-use super::shared::size;
 use super::{kick, sys};
 use crate::device_work::{Transport, Work};
+use crate::size::size;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_abi::process::area::{self, RequestKind, RequestState};

@@ -3,7 +3,7 @@
 //!
 //! If a vCPU waits while a device works for it, the device's thread should run on the vCPU's CPU:
 //! each of the two wake-ups is then a switch of threads (1 us) and not the start of an idle CPU (30
-//! us and more). If the vCPU works meanwhile, the thread should run elsewhere. So each interrupt
+//! us and more). If the vCPU works at that time, the thread should run elsewhere. So each interrupt
 //! notes whether its vCPU waited, and a thread is pinned while three quarters did.
 //!
 //! A thread that looks for work instead of sleeping, and a vCPU that looks for its interrupt, need
@@ -22,7 +22,7 @@ const WINDOW: u32 = 32;
 /// Rounds of a pinned thread without a decision, after which it is released: a driver that has
 /// suppressed interrupts does not wait for them.
 const ROUNDS: u32 = 256;
-/// The same for a thread that looks for work: each look is a round.
+/// The number for a thread that looks for work: each look is a round.
 const LOOKS: u32 = 4096;
 /// Decisions of a trial apart from the vCPU's CPU: one to begin with, and a chance for some that
 /// others have disturbed.
@@ -58,7 +58,7 @@ impl Interrupts {
         self.looks.store(on, Ordering::Relaxed);
     }
 
-    /// Whether the vCPUs waited, once there were enough interrupts to tell. Begins anew.
+    /// Whether the vCPUs waited, once there were enough interrupts to decide. Resets the counts.
     fn decide(&self) -> Option<Waits> {
         let raised = self.raised.load(Ordering::Relaxed);
         if raised < WINDOW {
@@ -166,10 +166,10 @@ impl Trials {
 /// Where the calling thread runs.
 #[derive(Debug)]
 pub struct Place {
-    /// The CPUs that it may use if it is not pinned; `None` if the host does not tell.
+    /// The CPUs that it may use if it is not pinned; `None` if the host does not report them.
     allowed: Option<CpuSet>,
     now: Cpus,
-    /// What the host was told last; `None` if the thread is not pinned.
+    /// What was last set on the host; `None` if the thread is not pinned.
     set: Option<CpuSet>,
     trials: Trials,
     /// Rounds since the last decision.

@@ -3,9 +3,10 @@
 //! machine's end.
 
 use super::core::Core;
-use super::shared::{copy, size};
+use super::shared::copy;
 use super::sys;
 use crate::output::{End, Output};
+use crate::size::size;
 use paravane_abi::process as ph;
 use paravane_abi::process::area::VmState;
 use paravane_user_io::text;

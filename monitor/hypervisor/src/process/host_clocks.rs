@@ -46,7 +46,7 @@ pub fn shown_ahead() -> u64 {
     bent::ahead(sys::monotonic())
 }
 
-/// The same without tests.
+/// The difference without tests: none.
 #[cfg(not(feature = "test-hooks"))]
 pub fn shown_ahead() -> u64 {
     0
@@ -111,7 +111,7 @@ pub mod bent {
     }
 
     /// What the clock is ahead of the host's. It is ahead by `STAND_FOR` at first, so that it need
-    /// not fall behind.
+    /// not become slow.
     pub fn ahead(now: u64) -> u64 {
         let (ppm, turn) = (SLEW.load(Relaxed), SLEW_FOR.load(Relaxed));
         let at = now.saturating_sub(SLEW_FROM.load(Relaxed)) % (2 * turn);
@@ -136,7 +136,7 @@ pub mod bent {
         });
     }
 
-    /// When something happens that the host would tell of: a step, the end of a suspend.
+    /// When something happens that the host would report: a step, the end of a suspend.
     pub fn event() -> Option<u64> {
         let step = (WALL_STEP.load(Relaxed) != 0).then(|| WALL_STEP_AT.load(Relaxed));
         let length = STAND_FOR.load(Relaxed);

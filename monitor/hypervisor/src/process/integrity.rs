@@ -72,7 +72,7 @@ impl Integrity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::shared::size;
+    use crate::size::size;
     use proptest::prelude::*;
 
     #[test]

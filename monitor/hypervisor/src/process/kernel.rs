@@ -11,9 +11,9 @@
 //! * Linked in the upper half: loaded, its references relocated, mapped in the hole.
 //! * Others, such as Linux's per-CPU data, which is linked at 0: loaded, its references relocated.
 
-use super::ram::{LARGE_PAGE, Ram};
 use super::relocate;
-use super::shared::size;
+use crate::ram::{LARGE_PAGE, Ram};
+use crate::size::size;
 use memmap2::{Advice, MmapMut};
 use object::LittleEndian;
 use object::elf::{FileHeader64, PT_LOAD, PT_NOTE, ProgramHeader64};

@@ -2,8 +2,9 @@
 //! Kicks: make a vCPU look at its alarms, or at a device's interrupt.
 
 use super::core::Core;
-use super::shared::size;
 use super::sys;
+use crate::size::size;
+use crate::thread_signal;
 use paravane_abi::process as ph;
 use paravane_abi::process::area::VcpuState;
 use paravane_abi::view::Enumerated;
@@ -83,7 +84,7 @@ pub fn signal(core: &Core, vcpu: usize) -> Was {
     core.processes.act(|_, process| {
         let known = process.layer_pid == pid;
         if let Some(tid) = process.thread(tid).filter(|_| known) {
-            sys::signal_thread(process.pid, tid);
+            thread_signal::interrupt(process.pid, tid);
         }
         known
     });

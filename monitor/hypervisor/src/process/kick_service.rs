@@ -7,8 +7,8 @@
 //! machine's processes, so no number that a guest writes reaches another process.
 
 use super::core::Core;
-use super::shared::size;
 use super::{kick, sys};
+use crate::size::size;
 use paravane_abi::process as ph;
 use paravane_wakeup::sleep_unless;
 use std::sync::atomic::Ordering;

@@ -112,7 +112,7 @@ impl Accounts {
     pub fn read_times(&mut self) -> u64 {
         let mut used = 0;
         for process in &mut self.processes {
-            // A process that is gone has no memory. Without a clock, a process counts as always
+            // A process that has ended has no memory. Without a clock, a process counts as always
             // busy.
             let now = match process.clock {
                 Some(clock) => clock.read().unwrap_or(process.cpu),
@@ -233,7 +233,7 @@ impl Accounts {
                 self.budget.machine(self.processes.len()),
             );
             // One process at a time before the limit matters. The rest follows in the next pass,
-            // because page tables could grow meanwhile.
+            // because page tables could grow during the count.
             let time = if all > limit {
                 COUNTING
             } else {

@@ -9,7 +9,7 @@
 mod alarm;
 mod backend;
 #[expect(unsafe_code, reason = "generated structures as bytes")]
-pub(crate) mod boot;
+mod boot;
 mod budget;
 #[expect(unsafe_code, reason = "the cpuid instruction")]
 mod clock;
@@ -20,12 +20,8 @@ mod core;
 mod cpu_timer;
 pub mod debug;
 mod device;
-pub(crate) mod device_list;
 mod device_place;
 mod doorbell;
-pub(crate) mod end_state;
-#[expect(unsafe_code, reason = "forks")]
-mod fork;
 mod host_clocks;
 #[expect(unsafe_code, reason = "host calls")]
 pub mod host_cpu;
@@ -33,8 +29,6 @@ mod integrity;
 mod kernel;
 mod kick;
 mod kick_service;
-#[expect(unsafe_code, reason = "a descriptor that a child fills")]
-mod large_files;
 mod layer;
 pub mod limits;
 mod memory_accounts;
@@ -45,8 +39,6 @@ mod process_ids;
 mod processes;
 pub mod procfs;
 mod program_file;
-#[expect(unsafe_code, reason = "maps guest memory")]
-pub(crate) mod ram;
 mod relocate;
 #[expect(unsafe_code, reason = "maps memory that the guest can write")]
 mod shared;
@@ -57,7 +49,7 @@ mod spawn;
 #[expect(unsafe_code, reason = "waits for processes")]
 mod supervisor;
 #[expect(unsafe_code, reason = "host calls, the time-stamp counter")]
-pub(crate) mod sys;
+mod sys;
 mod vcpu_counters;
 mod vcpu_cpus;
 #[expect(unsafe_code, reason = "an attribute of this process")]
@@ -67,17 +59,18 @@ mod watch;
 #[expect(unsafe_code, reason = "signal masks and descriptors")]
 mod watch_sleep;
 
+use crate::ram::{MIN_SIZE, Ram};
 #[cfg(feature = "test-hooks")]
 use host_clocks::bent;
 #[cfg(feature = "test-hooks")]
 use std::sync::atomic::Ordering::Relaxed;
 
 pub use crate::output::{End, Output};
+pub use crate::ram::LargePages;
 pub use backend::Process;
 pub use observer::Observer;
-pub use ram::LargePages;
 pub use vcpu_counters::Vcpu as VcpuFigures;
-pub use vm::{Config, PROCESSES_END, Vm};
+pub use vm::{Config, Heuristics, PROCESSES_END, Vm};
 
 /// Whether the loader can apply relocations of this type (R_X86_64_*).
 pub fn relocates(kind: u32) -> bool {
@@ -142,5 +135,5 @@ pub fn space_cost(memory: u64, vcpus: u64) -> u64 {
 
 /// Which memory of a guest the host gives in large pages.
 pub fn large_pages() -> LargePages {
-    ram::Ram::new(ram::MIN_SIZE, true).map_or(LargePages::None, |ram| ram.large_pages())
+    Ram::new(MIN_SIZE, true).map_or(LargePages::None, |ram| ram.large_pages())
 }

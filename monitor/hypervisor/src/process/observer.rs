@@ -2,8 +2,8 @@
 //! Read access to a machine's statistics for other threads.
 
 use super::core::Core;
-use super::device_list::DeviceFigures;
 use super::vcpu_counters::{self, Vcpu};
+use crate::device_list::DeviceFigures;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

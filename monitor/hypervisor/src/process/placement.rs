@@ -10,8 +10,8 @@ mod turns;
 
 use super::core::Core;
 use super::process_ids::Process;
-use super::shared::size;
 use super::sys;
+use crate::size::size;
 use paravane_abi::process::area::VcpuState;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;

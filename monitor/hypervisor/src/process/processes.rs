@@ -2,7 +2,8 @@
 //! The table of a machine's address-space processes: the only processes that the monitor signals.
 
 use super::process_ids::Process;
-use super::shared::{Shared, size};
+use super::shared::Shared;
+use crate::size::size;
 use paravane_abi::process as ph;
 use paravane_confine::Kept;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -32,8 +32,8 @@ pub fn page_tables(pid: u32) -> Option<u64> {
     )
 }
 
-/// Host memory of a process besides files in KiB: page tables and private pages. A process that is
-/// gone has none.
+/// Host memory of a process besides files in KiB: page tables and private pages. A process that has
+/// ended has none.
 ///
 /// # Errors
 /// The host's error: it is not known.
@@ -53,7 +53,7 @@ fn is_gone(error: &io::Error) -> bool {
     number == Some(libc::ENOENT) || number == Some(libc::ESRCH)
 }
 
-/// The number of mappings of a process. A process that is gone has none.
+/// The number of mappings of a process. A process that has ended has none.
 ///
 /// # Errors
 /// The host's error: it is not known.

@@ -5,20 +5,15 @@
 //! every access is an atomic load or store of one naturally aligned field, and the caller checks
 //! the loaded copy.
 
+use crate::size::size;
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use paravane_abi::process::{self as ph, area};
 use paravane_abi::view::View;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-
-/// Converts a number of `process.toml` that counts bytes or things in memory.
-#[allow(clippy::cast_possible_truncation)] // this program is for 64-bit hosts only
-pub const fn size(value: u64) -> usize {
-    value as usize
-}
 
 const SIZE: usize = size(ph::PHV_SHARED_SIZE);
 
@@ -44,15 +39,9 @@ const _: () = assert!(
 /// The shared area, mapped in the monitor.
 #[derive(Debug)]
 pub struct Shared {
-    base: NonNull<u8>,
+    map: MmapRaw,
     file: OwnedFd,
 }
-
-// SAFETY: the memory is only accessed through atomics, and stays mapped as long as this value
-// lives.
-unsafe impl Send for Shared {}
-// SAFETY: as for Send.
-unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Creates the area, all zero. Its file has `pool` more bytes, which only the layer maps.
@@ -64,24 +53,10 @@ impl Shared {
         rustix::fs::ftruncate(&file, ph::PHV_SHARED_SIZE + pool)?;
         // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                SIZE,
-                access,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?
-        };
+        let map = MmapOptions::new().len(SIZE).map_raw(&file)?;
         // Keeps it out of core dumps. A host that does not know the advice dumps it.
-        // SAFETY: the range is the mapping just made.
-        let _ = unsafe { rustix::mm::madvise(base, SIZE, rustix::mm::Advice::LinuxDontDump) };
-        let base =
-            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
-        Ok(Shared { base, file })
+        let _ = map.advise(Advice::DontDump);
+        Ok(Shared { map, file })
     }
 
     /// The file, for the layer.
@@ -95,8 +70,8 @@ impl Shared {
             offset.is_multiple_of(align_of::<T>()) && offset <= SIZE - size_of::<T>(),
             "offset {offset:#x}"
         );
-        // SAFETY: inside the mapping, as just checked.
-        unsafe { self.base.add(offset) }.cast()
+        // SAFETY: inside the mapping, as just checked, so not null.
+        unsafe { NonNull::new_unchecked(self.map.as_mut_ptr().add(offset)) }.cast()
     }
 
     fn view<T: View>(&self, offset: usize) -> &T {
@@ -191,13 +166,6 @@ impl Shared {
 pub fn copy(from: &[AtomicU8], to: &mut [u8]) {
     for (byte, to) in from.iter().zip(to) {
         *to = byte.load(Ordering::Relaxed);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made by `new`; all references to it borrow from this value.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), SIZE) };
     }
 }
 

@@ -9,11 +9,12 @@ use super::kernel::Kernel;
 use super::layer::Layer;
 use super::limits;
 use super::policy;
-use super::ram::Ram;
-use super::shared::{Shared, size};
+use super::shared::Shared;
 use super::signal_scope::SignalScope;
 use super::supervisor::Pool;
 use super::vm::Config;
+use crate::ram::Ram;
+use crate::size::size;
 use anyhow::bail;
 use paravane_abi::process as ph;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -74,8 +75,8 @@ pub fn fill_flags(
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
         | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK)
-        | flag(!config.costs, ph::PHV_FLAG_NO_COSTS)
-        | flag(!config.halt_polls, ph::PHV_FLAG_NO_POLLS);
+        | flag(!config.heuristics.costs, ph::PHV_FLAG_NO_COSTS)
+        | flag(!config.heuristics.halt_polls, ph::PHV_FLAG_NO_POLLS);
     shared
         .header()
         .flags
@@ -83,7 +84,7 @@ pub fn fill_flags(
     Ok(())
 }
 
-/// Tells the layer where the devices are.
+/// Gives the layer the places of the devices.
 pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     shared
         .header()
@@ -100,7 +101,7 @@ pub fn fill_devices(shared: &Shared, devices: &Devices) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the layer its limits.
+/// Gives the layer its limits.
 pub fn fill_budget(shared: &Shared, budget: &Budget) -> anyhow::Result<()> {
     let header = shared.header();
     let word = |field: &AtomicU32, value: u32| field.store(value, Ordering::Relaxed);

@@ -5,7 +5,8 @@
 //! to any id. A seccomp filter cannot tell whose id it is. So something else must protect other
 //! processes of the same user; the host decides which of three ways works.
 
-use crate::process::{fork, procfs};
+use crate::fork;
+use crate::process::procfs;
 use paravane_confine::{self as confine, Domain};
 use std::io;
 

@@ -292,8 +292,8 @@ fn prepare(plan: &Plan) -> u32 {
     5
 }
 
-/// Whether the monitor still runs, checked after the kernel was told to kill this process at the
-/// monitor's end.
+/// Whether the monitor still runs, checked after this process has asked the kernel to kill it at
+/// the monitor's end.
 fn parent_lives(plan: &Plan) -> bool {
     if plan.signal_scope != SignalScope::PidNamespace {
         // SAFETY: only returns a number.
@@ -320,7 +320,7 @@ fn parent_lives(plan: &Plan) -> bool {
 
 /// Leaves the terminal of the user: no signal that is typed there comes, and nothing can be typed
 /// into it. The session stays that of the monitor. Linux can share processors among sessions first
-/// (autogroup), and the threads of one machine are to be equal: vCPUs, and those of devices.
+/// (autogroup), and the threads of one machine must be equal: vCPUs, and those of devices.
 fn leave_terminal() {
     // SAFETY: system calls with plain numbers and a constant string.
     unsafe {

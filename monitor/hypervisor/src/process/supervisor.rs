@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that owns a machine's processes: it starts the zygote, asks it for more processes,
-//! learns of every death, and leaves nothing behind.
+//! learns of every death, and leaves no process.
 //!
 //! The host kernel kills the zygote when this thread ends, and the zygote's children with it. So
 //! the same happens when the monitor is killed.
@@ -10,10 +10,10 @@ use super::layer::Layer;
 use super::placement;
 use super::process_ids::Process;
 use super::procfs;
-use super::ram::Ram;
-use super::shared::size;
 use super::signal_scope::SignalScope;
 use super::spawn::{self, Child};
+use crate::ram::Ram;
+use crate::size::size;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use paravane_confine::{self as confine, Files};
@@ -66,7 +66,7 @@ pub fn run(
     signal_scope: SignalScope,
     started: &Sender<anyhow::Result<()>>,
 ) {
-    let mut files: Vec<_> = ram.regions().iter().map(super::ram::Region::file).collect();
+    let mut files: Vec<_> = ram.regions().iter().map(crate::ram::Region::file).collect();
     files.extend(devices.map(Area::file));
     let child = match spawn::start(layer.program, core.shared.file(), &files, signal_scope) {
         Ok(child) => child,
@@ -375,7 +375,7 @@ impl Supervisor<'_> {
 
     /// Ends all processes. The zygote is killed, and the host kernel kills its children, because
     /// each has asked for that first. After that only this thread can wait for them, so none of
-    /// their ids can be reused meanwhile.
+    /// their ids can be reused until then.
     fn end(&mut self) {
         self.core.processes.kill();
         self.child.kill();
@@ -408,7 +408,7 @@ fn wait_gone(mut left: Vec<libc::pid_t>, deadline: Instant) -> Vec<libc::pid_t> 
     }
 }
 
-/// Checks for the end of the zygote or of one of its children. Returns whether it is gone.
+/// Checks for the end of the zygote or of one of its children. Returns whether it has ended.
 fn gone(pid: libc::pid_t) -> bool {
     // SAFETY: takes numbers only. The zygote is our child; its children are ours since it ended,
     // because we are a subreaper. An error means that the process is not: the zygote had waited for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host calls of this back end: futexes in the shared area, clocks, signals to threads.
+//! Host calls of this back end: futexes in the shared area, clocks.
 
 use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -49,19 +49,6 @@ pub fn tsc() -> u64 {
     unsafe {
         core::arch::x86_64::_mm_lfence();
         core::arch::x86_64::_rdtsc()
-    }
-}
-
-/// Sends SIGURG to a thread. Does nothing if the process has no such thread.
-pub fn signal_thread(pid: u32, tid: u32) {
-    send_signal(pid, tid, libc::SIGURG);
-}
-
-/// Sends a signal to a thread.
-pub fn send_signal(pid: u32, tid: u32, signal: i32) {
-    // SAFETY: tgkill takes numbers only, and fails for a thread of another process.
-    unsafe {
-        libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(tid), signal);
     }
 }
 

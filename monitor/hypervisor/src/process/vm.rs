@@ -16,8 +16,7 @@ use super::limits;
 use super::memory_accounts::Accounts;
 use super::observer::Observer;
 use super::placement::{self, Balance, Load};
-use super::ram::Ram;
-use super::shared::{Shared, size};
+use super::shared::Shared;
 use super::shared_setup;
 use super::signal_scope::SignalScope;
 use super::supervisor::{self, Pool};
@@ -29,16 +28,18 @@ use super::{alarm, host_cpu, kick, kick_service, watch};
 use crate::Counters;
 use crate::output::Output;
 use crate::output_queue::Outputs;
+use crate::ram::Ram;
+use crate::size::size;
+use crate::threads::Threads;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
-use paravane_confine::{self as confine, Files};
+use paravane_confine::Files;
 use paravane_devices::Model;
 use paravane_user_io::text;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Processes at the start, if the limit allows that many. More follow when the guest uses them.
@@ -75,16 +76,39 @@ pub struct Config<'a> {
     pub spaces: Option<u32>,
     /// Debuggers may attach to the processes.
     pub debuggable: bool,
+    /// What makes it faster.
+    pub heuristics: Heuristics,
+}
+
+/// What makes a machine faster. Each can be off, for measurements; by default all are on.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is independent of the others"
+)]
+pub struct Heuristics {
     /// The threads of devices may follow the vCPUs that wait for them.
     pub device_place: bool,
     /// The host may use large pages for all guest memory.
     pub large_pages: bool,
-    /// The layer tells the kernel what faults, flushes and traps take (`core.costs`).
+    /// The layer reports the cost of faults, flushes and traps to the kernel (`core.costs`).
     pub costs: bool,
     /// A vCPU that halts may look for interrupts of others before it sleeps.
     pub halt_polls: bool,
     /// vCPUs take turns where there are more busy ones than CPUs.
     pub cpu_turns: bool,
+}
+
+impl Default for Heuristics {
+    fn default() -> Self {
+        Heuristics {
+            device_place: true,
+            large_pages: true,
+            costs: true,
+            halt_polls: true,
+            cpu_turns: true,
+        }
+    }
 }
 
 /// A running machine. Dropping it ends the machine. Nothing is left of it except threads of the
@@ -94,7 +118,7 @@ pub struct Vm {
     core: Arc<Core>,
     observer: Observer,
     outputs: Arc<Outputs<Output>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
     debug: Debug,
     signal_scope: SignalScope,
 }
@@ -127,8 +151,8 @@ impl Vm {
         let signal_scope = SignalScope::of_this_host();
         tracing::info!(by = signal_scope.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
-        let ram = Ram::new(config.memory, config.large_pages)?;
-        let devices = Devices::new(devices, ram.size(), config.device_place)?;
+        let ram = Ram::new(config.memory, config.heuristics.large_pages)?;
+        let devices = Devices::new(devices, ram.size(), config.heuristics.device_place)?;
         let kernel = Kernel::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;
         kernel.store(&ram)?;
@@ -183,10 +207,10 @@ impl Vm {
             signal_scope,
             debug,
             outputs: Arc::new(Outputs::new(QUEUED)?),
-            threads: Vec::new(),
+            threads: Threads::default(),
         };
         let regular = Regular {
-            balance: Balance::new(&vm.core, config.cpu_turns),
+            balance: Balance::new(&vm.core, config.heuristics.cpu_turns),
             clock,
         };
         vm.start_threads(layer, ram, pool, regular, budget, devices)?;
@@ -227,9 +251,10 @@ impl Vm {
         let (started, start) = channel();
         let signal_scope = self.signal_scope;
         // The supervisor confines itself after it has started the machine's processes.
-        self.spawn_as_it_is(SUPERVISOR, move |core| {
+        let core = Arc::clone(&self.core);
+        self.threads.start(SUPERVISOR, ends(&core), move || {
             supervisor::run(
-                core,
+                &core,
                 &layer,
                 &ram,
                 area.as_deref(),
@@ -267,32 +292,10 @@ impl Vm {
         files: Files,
         body: impl FnOnce(&Arc<Core>) + Send + 'static,
     ) -> anyhow::Result<()> {
-        let (tell, told) = channel();
-        let policy = name.to_string();
-        self.spawn_as_it_is(name, move |core| {
-            let entered = confine::enter(&policy, &files);
-            let go = entered.is_ok();
-            // Fails only if the caller no longer waits.
-            let _ = tell.send(entered);
-            if go {
-                body(core);
-            }
-        })?;
-        told.recv().context("a thread ended")?
-    }
-
-    fn spawn_as_it_is(
-        &mut self,
-        name: &str,
-        body: impl FnOnce(&Arc<Core>) + Send + 'static,
-    ) -> anyhow::Result<()> {
         let core = Arc::clone(&self.core);
-        let thread = Builder::new().name(name.to_string()).spawn(move || {
-            let _guard = EndsWithPanic(&core);
-            body(&core);
-        });
-        self.threads.push(thread.context("cannot start a thread")?);
-        Ok(())
+        let fail = ends(&core);
+        self.threads
+            .start_confined(name, name, files, fail, move || body(&core))
     }
 
     /// Hands vCPU 0 to the first process, whose layer enters the kernel.
@@ -305,6 +308,11 @@ impl Vm {
     /// What keeps the signals of its processes inside the machine.
     pub fn signal_scope(&self) -> SignalScope {
         self.signal_scope
+    }
+
+    /// The console and the end.
+    pub(crate) fn outputs(&self) -> &Arc<Outputs<Output>> {
+        &self.outputs
     }
 
     /// The next output, if there is any.
@@ -335,7 +343,7 @@ impl Vm {
         self.spawn("gdb", Files::none(), move |_| body(debug))
     }
 
-    /// Sets the exit code that a debugger is told.
+    /// Sets the exit code that a debugger gets.
     pub fn set_exit_code(&self, code: u8) {
         self.core.end.set_exit_code(code);
     }
@@ -362,60 +370,25 @@ impl Drop for Vm {
         self.outputs.close();
         self.core.stop();
         // Threads sleep on words that the guest can write. Until the last of the machine's
-        // processes is gone, the guest could undo the change that keeps a thread awake. So they are
-        // woken repeatedly.
+        // processes has ended, the guest could undo the change that keeps a thread awake. So they
+        // are woken repeatedly.
         let begun = Instant::now();
         let mut ended = None;
-        loop {
-            let names = self.running();
-            if names.is_empty() {
-                break;
-            }
+        let late = |names: &[&str]| {
             if !names.contains(&SUPERVISOR) {
                 ended.get_or_insert_with(Instant::now);
             }
-            let late = ended.is_some_and(|ended: Instant| ended.elapsed() >= LEAVE);
-            if late || begun.elapsed() >= PROCESSES_END {
-                // Guest code no longer runs. The remaining threads end with this process at the
-                // latest.
-                tracing::warn!(
-                    threads = names.join(" "),
-                    "the machine has ended before its threads"
-                );
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(500));
-            self.core.wake_all();
-        }
-        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
-            // A thread that panicked has printed its message.
-            let _ = thread.join();
-        }
+            // Guest code no longer runs when one of the two is true.
+            ended.is_some_and(|ended| ended.elapsed() >= LEAVE) || begun.elapsed() >= PROCESSES_END
+        };
+        self.threads.end(late, || self.core.wake_all());
     }
 }
 
-impl Vm {
-    /// The names of the threads that have not ended.
-    fn running(&self) -> Vec<&str> {
-        let running = self.threads.iter().filter(|thread| !thread.is_finished());
-        running
-            .map(|thread| thread.thread().name().unwrap_or_default())
-            .collect()
-    }
-}
-
-/// Ends the machine if the thread that holds this panics: others may wait for that thread.
-struct EndsWithPanic<'a>(&'a Core);
-
-impl Drop for EndsWithPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or_default();
-            self.0
-                .fail(format!("the monitor's thread {name} has panicked"));
-        }
-    }
+/// Ends the machine, for a thread that has panicked.
+fn ends(core: &Arc<Core>) -> impl Fn(String) + Send + 'static {
+    let core = Arc::clone(core);
+    move |why| core.fail(why)
 }
 
 /// The number of processes: at the start and at most.
@@ -464,15 +437,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_ends_the_machine() {
-        let core = Core::new(Shared::new(0).unwrap(), 1).unwrap();
-        std::thread::scope(|scope| {
-            let thread = Builder::new().name("disk".to_string());
-            let thread = thread.spawn_scoped(scope, || {
-                let _guard = EndsWithPanic(&core);
-                panic!("planted");
-            });
-            assert!(thread.unwrap().join().is_err());
-        });
+        let core = Arc::new(Core::new(Shared::new(0).unwrap(), 1).unwrap());
+        let mut threads = Threads::default();
+        threads
+            .start("disk", ends(&core), || panic!("planted"))
+            .unwrap();
+        threads.end(|_| false, || {});
         let why = core.end.failure().unwrap();
         assert_eq!(why, "the monitor's thread disk has panicked");
     }

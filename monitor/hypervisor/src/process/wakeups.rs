@@ -3,13 +3,14 @@
 //! shared area on which other threads sleep are with those threads.
 
 use super::sys;
+use crate::thread_signal;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Who can be woken.
+/// The threads that can be woken.
 #[derive(Debug)]
 pub struct Wakeups {
     supervisor: OwnedFd,
@@ -52,7 +53,7 @@ impl Wakeups {
     pub fn wake_watch(&self) {
         let tid = self.watch.load(Ordering::SeqCst);
         if tid != 0 {
-            sys::send_signal(std::process::id(), tid, sys::watch_signal());
+            thread_signal::send(std::process::id(), tid, sys::watch_signal());
         }
     }
 

@@ -170,7 +170,7 @@ impl Watch<'_> {
         true
     }
 
-    /// Corrects the clock page, and has the alarm thread tell of it where the guest must know.
+    /// Corrects the clock page, and has the alarm thread report that where the guest must know.
     fn correct(&mut self, period: u64, catch: Option<Catch>) {
         let shared = &self.core.shared;
         let jumped = self.clock.update(shared, period, catch);

@@ -131,6 +131,7 @@ fn timer(clock: TimerfdClockId, flags: TimerfdTimerFlags, at: u64) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread_signal;
 
     #[test]
     fn a_sleep_ends_by_a_signal_by_the_clock_or_in_time() {
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(sleep.wait(2_000_000), Woken::default());
         assert!(sys::monotonic() >= start + 2_000_000);
         let id = rustix::thread::gettid().as_raw_nonzero().get();
-        sys::send_signal(std::process::id(), id.unsigned_abs(), sys::watch_signal());
+        thread_signal::send(std::process::id(), id.unsigned_abs(), sys::watch_signal());
         let woken = sleep.wait(60 * SECOND);
         assert!(woken.by_signal && !woken.by_clock);
         assert_eq!(sleep.wait(0), Woken::default());

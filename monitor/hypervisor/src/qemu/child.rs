@@ -114,7 +114,7 @@ fn read_lines(stdout: ChildStdout, sender: &SyncSender<String>) {
         line.clear();
         match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            // The reader is gone, so the guest is being ended.
+            // The reader has ended, so the guest is being ended.
             Ok(_) => {
                 if sender.send(text::clean(&line)).is_err() {
                     return;

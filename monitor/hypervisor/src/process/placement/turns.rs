@@ -12,20 +12,20 @@
 
 use std::fs;
 
-/// Two vCPUs of a machine change places where one has waited for so much more of the time, in
-/// percent.
+/// Two vCPUs of a machine change places if one has waited for more of the time than the other, by
+/// at least this percentage.
 const APART: u64 = 20;
 /// A vCPU has less than its part of the host if it has less than this percentage of the part.
 const LITTLE: u64 = 85;
-/// One in so many looks that find this moves the vCPU.
+/// One look in this number that finds this moves the vCPU.
 const RARELY: u32 = 8;
-/// The threads that want to run vary. The median of so many looks counts, so that a moment with few
-/// of them moves no vCPU, and one with many keeps none.
+/// The threads that want to run vary. The median of this number of looks counts, so that a moment
+/// with few of them moves no vCPU, and one with many keeps none.
 const SAMPLES: usize = 5;
 /// Of what a vCPU has waited before the last look, this part still counts.
 const KEPT: (u64, u64) = (7, 8);
 
-/// A vCPU that has run all the time since the last look, and waited for so much of it.
+/// A vCPU that was ready all the time since the last look, and the part of it for which it waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
     pub vcpu: usize,
@@ -157,7 +157,7 @@ mod tests {
         placement.iter().enumerate().map(one).collect()
     }
 
-    /// Looks so often, and returns what each vCPU has had: percent of a CPU, added up.
+    /// Looks `looks` times, and returns what each vCPU has had: percent of a CPU, added up.
     fn after(looks: u32, placement: &mut [u32], others: &[u64], wanting: u64) -> Vec<u64> {
         let allowed: Vec<u32> = (0..2).collect();
         let mut turns = Turns::new(placement.len());

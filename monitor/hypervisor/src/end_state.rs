@@ -12,7 +12,7 @@ pub struct EndState {
     pub ending: Ending,
     /// Why the machine cannot go on.
     failure: Mutex<Option<String>>,
-    /// The exit code that a debugger is told, plus one; 0: none yet.
+    /// The exit code that a debugger gets, plus one; 0: none yet.
     exit_code: AtomicU32,
 }
 
@@ -31,12 +31,12 @@ impl EndState {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the exit code that a debugger is told.
+    /// Sets the exit code that a debugger gets.
     pub fn set_exit_code(&self, code: u8) {
         self.exit_code.store(u32::from(code) + 1, Ordering::SeqCst);
     }
 
-    /// The exit code that a debugger is told, once there is one.
+    /// The exit code that a debugger gets, once there is one.
     pub fn exit_code(&self) -> Option<u8> {
         let code = self.exit_code.load(Ordering::SeqCst).checked_sub(1)?;
         u8::try_from(code).ok()

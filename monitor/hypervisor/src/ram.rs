@@ -12,8 +12,8 @@
 //! ([`LargeFiles`]). Otherwise they are memfds, and only the kernel's image gets large pages, on
 //! request.
 
-use super::large_files::LargeFiles;
-use super::shared::size;
+use crate::large_files::LargeFiles;
+use crate::size::size;
 use anyhow::{Context, bail};
 use paravane_abi::process as ph;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};

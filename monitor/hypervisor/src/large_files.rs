@@ -5,7 +5,7 @@
 //! its mount option `huge=`, and an ordinary user may mount one in a user namespace. This one is
 //! attached to no directory: it lives as long as its files. See tmpfs(5), fsmount(2).
 
-use super::fork;
+use crate::fork;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::{
