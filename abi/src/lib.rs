@@ -57,16 +57,6 @@ pub struct SectionInfo {
     pub calls: &'static [CallInfo],
 }
 
-/// The name of a call number, if there is such a call.
-#[must_use]
-pub fn call_name(number: u16) -> Option<&'static str> {
-    let section = SECTIONS.iter().find(|s| s.id == number >> 8)?;
-    section
-        .calls
-        .get(usize::from(number & 0xff))
-        .map(|c| c.name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +71,6 @@ mod tests {
                     "{}",
                     call.name
                 );
-                assert_eq!(call_name(call.number), Some(call.name));
                 assert!(
                     call.since >= 1 && call.since <= section.version,
                     "{}",
@@ -89,7 +78,6 @@ mod tests {
                 );
             }
         }
-        assert_eq!(call_name(0xffff), None);
     }
 
     #[test]
