@@ -34,9 +34,13 @@ test_units() {
 	done
 }
 
-# is_alone NAME: does the program with this name need the host for itself?
+# is_alone NAME: does the program with this name, of whatever crate, need the host for itself?
 is_alone() {
-	[ -e "$root/tests/tests/$1.rs" ] && grep -q '^// Alone: ' "$root/tests/tests/$1.rs"
+	local source
+	for source in "$root"/{,*/,*/*/}tests/"$1".rs; do
+		[ ! -e "$source" ] || ! grep -q '^// Alone: ' "$source" || return 0
+	done
+	return 1
 }
 
 # run_unit LOG UNIT ARGUMENT...: runs the tests of a unit; prints all that they have printed at the

@@ -61,6 +61,22 @@ have() {
 	command -v "$1" >/dev/null 2>&1
 }
 
+# skipped_tests FILE: how many tests have said in it that they were skipped: skip.rs of the crate
+# paravane-tests adds lines `PROGRAM TEST: REASON`, for each run of a test. A test that was skipped
+# `(in part)` has tested the rest.
+skipped_tests() {
+	sed -n 's/^\([^ ]* [^ ]*\): .*/\1/p' "$1" | sort -u | wc -l
+}
+
+# tell_skipped FILE LOG: prints what was skipped and why: what the tests have said in the file, and
+# those with #[ignore], of which the output of cargo test in the log tells.
+tell_skipped() {
+	{
+		cat "$1"
+		sed -n 's/^test \(.*[^ ]\) *\.\.\. ignored,\{0,1\}/\1: #[ignore]/p' "$2"
+	} | sort -u | sed 's/^/==> skipped: /' >&2
+}
+
 # closing_line PASSED FAILED [SKIPPED]: the line that every run of tests ends with.
 closing_line() {
 	if [ "${3:-0}" -gt 0 ]; then

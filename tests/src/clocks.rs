@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const CERTAIN: i64 = 10_000;
 /// The limit for the error of the monotonic clock, with what a measurement cannot tell, in ns.
 pub const RIGHT: i64 = 100_000;
-/// The same for the wall clock.
+/// The limit for the error of the wall clock, in ns.
 pub const WALL_RIGHT: i64 = 1_000_000;
 
 /// How much the host's clock is too fast or too slow, in turn, with `--slew-clock`.
@@ -124,7 +124,7 @@ impl Clocks {
         Clocks::start_between("", "", prepare)
     }
 
-    /// The same between two parts of a script, for which `/x/times` is there.
+    /// Starts it between two parts of a script, for which `/x/times` is there.
     ///
     /// # Panics
     /// When it does not start.

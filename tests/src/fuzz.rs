@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 /// One machine in this many is traced.
 const TRACED: u64 = 3;
-/// A machine that reports no progress for so long probably hangs, and is ended.
+/// A machine that reports no progress for this time probably hangs, and is ended.
 const SILENCE: Duration = Duration::from_millis(300);
 /// More calls than any guest can make. The guest reports the number, so do not trust it.
 const MOST_CALLS: u64 = 1 << 32;
@@ -47,7 +47,7 @@ pub struct Machine {
     host: Host,
     traced: bool,
     vcpus: u64,
-    /// The time from its start until it is told to end.
+    /// The time from its start until it is asked to end.
     life: Duration,
     ending: Ending,
 }
@@ -345,7 +345,7 @@ impl Drop for EndsIfLost {
     }
 }
 
-/// Samples the machine until it has ended. Returns when it was told to end.
+/// Samples the machine until it has ended. Returns when it was asked to end.
 fn watch(
     machine: &Machine,
     monitor: u32,

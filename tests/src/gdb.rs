@@ -56,6 +56,12 @@ impl Machine {
         }
     }
 
+    /// The process id of its monitor.
+    #[must_use]
+    pub fn monitor(&self) -> u32 {
+        self.child.id()
+    }
+
     /// gdb with these commands, connected to it.
     #[must_use]
     pub fn gdb(&self, commands: &[&str]) -> Command {
@@ -115,7 +121,7 @@ impl Client {
     /// Connects. Each answer comes within `patience`.
     ///
     /// # Errors
-    /// Nobody listens.
+    /// No process listens.
     pub fn connect(path: &Path, patience: Duration) -> io::Result<Client> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(patience))?;
@@ -163,7 +169,7 @@ impl Client {
     }
 }
 
-/// A byte, `*` and a count that begins at 29 stand for so many more of the byte.
+/// A byte, `*` and a count that begins at 29 stand for that number of further copies of the byte.
 fn unfold(packet: &[u8]) -> Vec<u8> {
     let mut all: Vec<u8> = Vec::new();
     let mut bytes = packet.iter();

@@ -4,18 +4,6 @@
 use crate::program::{self, Run};
 use std::process::Command;
 
-/// Whether this is a long run (`make test-release`).
-#[must_use]
-pub fn long_run() -> bool {
-    std::env::var_os("PARAVANE_TEST_LONG").is_some()
-}
-
-/// A number of machines: `long` for `make test-release`, else `short`.
-#[must_use]
-pub fn count(short: u64, long: u64) -> u64 {
-    if long_run() { long } else { short }
-}
-
 /// A conformance guest on the process hypervisor in the mode `hostile=mode`, with further words on
 /// its command line.
 #[must_use]

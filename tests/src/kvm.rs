@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use crate::program;
+use crate::skip::skip;
 use serde_json::Value;
 use std::sync::OnceLock;
 
@@ -34,18 +35,20 @@ pub fn speed() -> Result<u64, String> {
     SPEED.get_or_init(measure).clone()
 }
 
-/// The speed; `None` after a line that says why there is none.
+/// The speed. If there is none, the test is skipped.
 #[must_use]
 pub fn usable() -> Option<u64> {
-    speed().map_err(|why| eprintln!("skipped: {why}")).ok()
+    speed().map_err(|why| skip(&why)).ok()
 }
 
-/// Whether it is hardware's. If not, a line says so.
+/// Whether it is hardware's. If not, the test is skipped.
 #[must_use]
 pub fn is_fast() -> bool {
-    let fast = usable().is_some_and(|rate| rate >= EMULATED);
-    if !fast {
-        eprintln!("skipped: it needs a KVM that does not emulate");
-    }
-    fast
+    let why = match speed() {
+        Ok(rate) if rate >= EMULATED => return true,
+        Ok(_) => "it needs a KVM that does not emulate".to_string(),
+        Err(why) => why,
+    };
+    skip(&why);
+    false
 }

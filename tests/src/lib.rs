@@ -7,6 +7,7 @@ pub mod busy;
 #[expect(unsafe_code, reason = "the time-stamp counter")]
 pub mod clocks;
 pub mod compat;
+pub mod conditions;
 pub mod control_group;
 pub mod cpu_times;
 pub mod debian;
@@ -30,10 +31,12 @@ pub mod planted;
 pub mod planted_turns;
 pub mod program;
 pub mod ptrace;
+pub mod quiet;
 pub mod registry;
 pub mod rom;
 pub mod sandbox;
 pub mod screen;
+pub mod skip;
 pub mod small_root;
 pub mod system;
 pub mod tracer;
@@ -45,6 +48,7 @@ pub mod vm;
 pub mod vmi_guest;
 #[expect(unsafe_code, reason = "makes a descriptor of fanotify")]
 pub mod volume;
+pub mod wait;
 pub mod witness;
 pub mod worker;
 

@@ -96,7 +96,7 @@ impl Lines {
         String::from_utf8_lossy(&self.bytes_within(limit)).into_owned()
     }
 
-    /// The same of what is no text.
+    /// The bytes from here to the end, which need not be text.
     ///
     /// # Panics
     /// As [`Self::rest_within`].

@@ -27,7 +27,7 @@ pub fn kernel() -> PathBuf {
 /// The patched source of that kernel, which lies beside the kernels that were made of it.
 ///
 /// # Panics
-/// When it is gone.
+/// When it has ended.
 #[must_use]
 pub fn source() -> PathBuf {
     let kernel = kernel();

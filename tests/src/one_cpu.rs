@@ -51,7 +51,7 @@ impl Drop for Cpus {
     }
 }
 
-/// The same with one CPU.
+/// Limits this thread, and what it starts, to one CPU until the value is dropped.
 #[derive(Debug)]
 pub struct OneCpu {
     _cpus: Cpus,
@@ -67,7 +67,7 @@ impl OneCpu {
         Self::take_nth(0)
     }
 
-    /// The same with another one of its CPUs. After the last comes the first.
+    /// Takes another one of its CPUs. After the last comes the first.
     ///
     /// # Panics
     /// When the host refuses it.

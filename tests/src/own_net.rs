@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A network namespace of a test's own, in which it may make taps.
 
+use crate::skip::skip;
 use crate::{program, vm};
 use std::process::Command;
 
 /// Runs a script in a network namespace of its own. Its arguments are a folder, and the words for a
-/// machine. `None`: this host has no taps.
+/// machine. `None`: this host has no
+/// taps, and the test is skipped.
 ///
 /// # Panics
 /// When the host has no temporary folder.
@@ -18,7 +20,7 @@ pub fn in_namespace(script: &str) -> Option<program::Run> {
         .write(true)
         .open("/dev/net/tun");
     if let Err(error) = open {
-        eprintln!("skipped: /dev/net/tun: {error}");
+        skip(&format!("/dev/net/tun: {error}"));
         return None;
     }
     let folder = tempfile::tempdir().unwrap();

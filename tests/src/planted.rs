@@ -127,7 +127,7 @@ pub fn found_by(test: &str) -> Result<Vec<String>, String> {
 const LIMIT: u64 = 60;
 /// The longest time of a run with a fault: this multiple of the time without it.
 const LONGER: u32 = 4;
-/// The same, at least.
+/// The least value of the longest time of a run with a fault.
 const LEAST: Duration = Duration::from_secs(5);
 
 /// Runs one test of the suite as `run` does, which must pass; then with each layer that has a fault

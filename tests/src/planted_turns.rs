@@ -5,19 +5,15 @@
 //! is made from their sources: it is the same in each run of one tree, and another one when a
 //! source changes.
 
+use crate::conditions::is_long;
 use crate::source_root;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// One fault of so many is tried, in the mean.
+/// One fault of this number is tried, in the mean.
 const TURNS: u64 = 4;
-
-/// Whether all are tried: in `make test-release`.
-fn all() -> bool {
-    std::env::var_os("PARAVANE_TEST_LONG").is_some()
-}
 
 /// Hashes the sources below a folder, whatever the order in which the host lists them.
 fn hash_folder(folder: &Path) -> std::io::Result<u64> {
@@ -69,7 +65,7 @@ fn turn(sources: u64, name: &str) -> u64 {
 /// When the sources cannot be read.
 #[must_use]
 pub fn has_turn(fault: &str) -> bool {
-    all() || turn(sources(), fault) == 0
+    is_long() || turn(sources(), fault) == 0
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs the `paravane` program.
 
-use crate::hostile::long_run;
+use crate::conditions::by_length;
 use crate::lines::Lines;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// The longest that a test waits for a program, unless it says how long: less than the time after
 /// which its test program is ended (`scripts/lanes.sh`), so that the test tells what it waited for.
 pub const LONGEST: Duration = Duration::from_secs(600);
-/// The same in a long run, and for what may build Linux.
+/// The longest that a test waits in a long run, and for a program that may build Linux.
 pub const LONGEST_OF_ALL: Duration = Duration::from_secs(3600);
 /// Within this time a machine does what it does at once on an idle host: prints a line, or ends
-/// when it is told to.
+/// when it is asked to.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// For how long the pipes of a killed process are read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -187,7 +187,7 @@ impl Run {
 
 /// How long [`finish`] waits.
 fn longest() -> Duration {
-    if long_run() { LONGEST_OF_ALL } else { LONGEST }
+    by_length(LONGEST, LONGEST_OF_ALL)
 }
 
 /// The program, without arguments yet.
@@ -196,7 +196,7 @@ pub fn command() -> Command {
     prepared(path())
 }
 
-/// The same of the program with the hooks that only tests use.
+/// The program with the hooks that only tests use, without arguments yet.
 #[must_use]
 pub fn command_with_hooks() -> Command {
     prepared(path_with_hooks())
@@ -302,7 +302,7 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> ExitStatus {
     })
 }
 
-/// Waits for the end of a process for so long, and leaves it alone afterwards.
+/// Waits for the end of a process for a limited time, and leaves it alone afterwards.
 ///
 /// # Panics
 /// When it cannot be waited for.

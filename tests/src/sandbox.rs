@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 /// Interval between two samples.
 const LOOK: Duration = Duration::from_millis(2);
-/// If no thread of a process without a filter was runnable for so long, the process never gets a
+/// If no thread of a process without a filter was runnable for this time, the process never gets a
 /// filter.
 const GRACE: Duration = Duration::from_millis(700);
-/// The same if it ran for so long: a filter takes well under a millisecond of CPU time. The time
-/// that a process waits for a processor does not count.
+/// If it ran for this time, it never gets one either: a filter takes well under a millisecond of
+/// CPU time. The time that a process waits for a processor does not count.
 const WORK: Duration = Duration::from_millis(100);
 /// The most time for a machine to end on request.
 pub const END: Duration = Duration::from_secs(5);
@@ -172,7 +172,7 @@ impl Seen {
             self.wrong.push(left);
         }
         // A process that was just created has not been seen, and may need a moment to notice that
-        // its parent is gone.
+        // its parent has ended.
         let strangers = || {
             let all = tree::children(std::process::id()).into_iter();
             all.filter(|pid| !others.contains(pid)).collect::<Vec<_>>()

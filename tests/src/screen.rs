@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use crate::wait as waits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, ioctl_tiocsctty, kill_process, setsid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -173,8 +174,9 @@ impl Screen {
         self.resize(120, 50);
         self.enter("sleep 0.3; stty size\r");
         self.until("50 120");
-        self.enter("sleep 1000\r");
-        std::thread::sleep(Duration::from_millis(300));
+        // The shell ends both at Ctrl-C.
+        self.enter("echo begun-$((6 * 7)); sleep 1000\r");
+        self.until("begun-42");
         self.enter("\x03");
         self.enter("echo code-$?\r");
         self.until("code-130");
@@ -203,14 +205,8 @@ impl Screen {
 
 /// Waits until the program ends. Returns its exit code.
 fn wait(child: &mut Child) -> i32 {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code().unwrap_or(-1);
-        }
-        assert!(Instant::now() < deadline, "the program does not end");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let end = waits::some("the program ends", LONG, || child.try_wait().unwrap());
+    end.code().unwrap_or(-1)
 }
 
 fn cells(n: u16) -> NonZeroU16 {

@@ -2,6 +2,8 @@
 //! The processes of a virtual machine, as every user of the host sees them: monitor, zygote,
 //! address spaces.
 
+use crate::program::PATIENCE;
+use crate::wait;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -19,6 +21,12 @@ pub struct Figures {
     pub private: u64,
     /// Descriptors; 0 if this user may not see them.
     pub files: usize,
+}
+
+/// The state of a process, such as `Z`, if there is one.
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    stat(pid).map(|(state, _)| state)
 }
 
 /// State and parent of a process.
@@ -73,10 +81,8 @@ pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         // A zombie has ended; its new parent may take its time.
-        let left: Vec<_> = pids
-            .iter()
-            .filter(|&&pid| stat(pid).is_some_and(|(state, _)| state != 'Z'))
-            .collect();
+        let lives = |pid: &&u32| state(**pid).is_some_and(|state| state != 'Z');
+        let left: Vec<_> = pids.iter().filter(lives).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -102,11 +108,11 @@ pub fn figures(pid: u32) -> Option<Figures> {
     })
 }
 
-/// KiB of page tables and private memory of a process.
+/// KiB of page tables, and of private memory, of a process.
 #[must_use]
-pub fn overhead(pid: u32) -> Option<u64> {
+pub fn overhead(pid: u32) -> Option<[u64; 2]> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(field(&status, "VmPTE")? + field(&status, "RssAnon")?)
+    Some([field(&status, "VmPTE")?, field(&status, "RssAnon")?])
 }
 
 fn field(status: &str, name: &str) -> Option<u64> {
@@ -140,6 +146,28 @@ pub fn cpu_time(pids: &[u32]) -> u64 {
 #[must_use]
 pub fn runs(pids: &[u32]) -> u64 {
     schedule(pids, 2)
+}
+
+/// Waits until these processes have used a processor for this time, from now on.
+///
+/// # Panics
+/// When they do not within [`PATIENCE`].
+pub fn wait_busy(pids: &[u32], time: Duration) {
+    let wanted = cpu_time(pids) + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let what = format!("{time:?} of a processor for {pids:?}");
+    wait::until(&what, PATIENCE, || cpu_time(pids) >= wanted);
+}
+
+/// Waits until these processes hardly use a processor.
+///
+/// # Panics
+/// When they do not within [`PATIENCE`].
+pub fn wait_idle(pids: &[u32]) {
+    wait::until(&format!("idle: {pids:?}"), PATIENCE, || {
+        let before = cpu_time(pids);
+        std::thread::sleep(Duration::from_millis(200));
+        cpu_time(pids).saturating_sub(before) < 5_000_000
+    });
 }
 
 /// Sleeps for the given time, and wakes up once in each period. Returns the CPU time that the host

@@ -4,11 +4,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use crate::{program, vm};
+use crate::{program, vm, wait};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A user without machines at first. The machines of the user end with the test.
@@ -91,11 +91,8 @@ impl User {
 
     /// Waits until a machine is in that state.
     pub fn wait_for(&self, name: &str, state: &str) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.state(name) != state {
-            assert!(Instant::now() < deadline, "{name} is {}", self.state(name));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let wanted = state.to_string();
+        wait::equal(Duration::from_secs(30), &wanted, || self.state(name));
     }
 }
 

@@ -37,14 +37,14 @@ impl Vbusd {
         Self::with(None, None, buses)
     }
 
-    /// The same, which finds programs in this folder alone.
+    /// With these buses; it finds programs in this folder alone.
     #[must_use]
     pub fn start_with_path(path: &Path, buses: &[&str]) -> Self {
         Self::with(None, Some(path.to_path_buf()), buses)
     }
 
-    /// The same of an ordinary user, who has these other programs of the tests, too. Only root can
-    /// start it.
+    /// Starts it with these buses as an ordinary user, who has these other programs of the tests,
+    /// too. Only root can start it.
     #[must_use]
     pub fn start_as_ordinary_user(programs: &[&str], buses: &[&str]) -> Self {
         let programs = Programs::new(programs);
@@ -138,7 +138,7 @@ impl Vbusd {
         effective.unwrap().parse().unwrap()
     }
 
-    /// The same where it must succeed. Returns what it prints.
+    /// `paravane vbus` with these words, which must succeed. Returns what it prints.
     #[expect(clippy::must_use_candidate, reason = "most callers want the effect")]
     pub fn done(&self, words: &[&str]) -> String {
         let run = self.administer(words);

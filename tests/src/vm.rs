@@ -19,7 +19,7 @@ pub fn command<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Comman
     with(program::command(), options)
 }
 
-/// The same with the hooks that only tests use.
+/// `paravane run` with these options, and with the hooks that only tests use.
 pub fn command_with_hooks<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(options: I) -> Command {
     with(program::command_with_hooks(), options)
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// What it reads is a command.
 pub const COMMANDS: &str = "while read -r line; do eval \"$line\"; echo; done";
 
-/// No piece of work takes so long.
+/// Every piece of work takes less than this time.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// A machine with the name `one`, of a user of its own.
@@ -99,7 +99,7 @@ impl Worker {
         self.tell("")
     }
 
-    /// The same with this text in the line.
+    /// Makes it work once, with this text in the line. Returns what it printed.
     pub fn tell(&mut self, line: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         self.output.next_within(LONGEST)

@@ -21,7 +21,7 @@ fn start(user: &User, script: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Reads so many bytes at most, with a pause after each piece.
+/// Reads pieces of at most `piece` bytes, with a pause after each piece.
 fn read_slowly(mut output: ChildStdout, piece: usize, pause: Duration) -> usize {
     let (mut total, mut bytes) = (0, vec![0; piece]);
     loop {
@@ -119,4 +119,19 @@ fn what_has_left_the_machine_is_printed_at_its_end() {
     let total = read_slowly(output, 1 << 16, Duration::from_millis(10));
     assert_eq!(total, 300_000);
     program::wait_within(&mut child, program::PATIENCE);
+}
+
+/// As a server that a command has started, and that prints messages later.
+#[test]
+fn a_process_that_stays_can_print() {
+    let user = User::new();
+    user.detach(&["--name", "m"], STAYS);
+    let script = "(sleep 1; head -c 300000 /dev/zero && echo x > /done) & exit 3";
+    let run = user.run(&["exec", "m", "--", "sh", "-c", script]);
+    assert_eq!((run.code, run.stderr.as_str()), (3, ""), "{run:?}");
+    let begun = Instant::now();
+    while user.run(&["exec", "m", "--", "test", "-s", "/done"]).code != 0 {
+        assert!(begun.elapsed() < program::PATIENCE, "it cannot print");
+        thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::by_length;
 use paravane_tests::host_without::{Host, Programs};
 use paravane_tests::over::Over;
 use paravane_tests::planted::{self, Planted};
@@ -21,7 +22,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// For `make test-release`: the tries of every attack on each host.
-const LONG: &str = "PARAVANE_TEST_LONG";
 const LONG_TRIES: u64 = 200;
 /// Seconds until a machine that hangs is ended.
 const TIMEOUT: &str = "20";
@@ -43,11 +43,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn tries(short: u64) -> u64 {
-    if std::env::var_os(LONG).is_some() {
-        LONG_TRIES
-    } else {
-        short
-    }
+    by_length(short, LONG_TRIES)
 }
 
 fn machine(programs: &Programs, host: Host, words: &[String]) -> Command {
@@ -72,7 +68,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Runs an attacking machine to its end and samples it meanwhile. Only these children of this
+/// Runs an attacking machine to its end, and samples it. Only these children of this
 /// process may be left.
 fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> (Run, Seen) {
     watched(machine(programs, host, words), others)

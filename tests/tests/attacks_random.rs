@@ -4,13 +4,12 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::is_long;
 use paravane_tests::host_without::{Host, Programs};
 use paravane_tests::program;
 use paravane_tests::witness::{self, Trace};
 use std::process::{Command, Stdio};
 
-/// For `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
 const SECONDS: u64 = 20;
 const LONG_SECONDS: u64 = 1800;
 /// Guests that sooner or later make a call which the filter does not admit.
@@ -18,7 +17,7 @@ const GUESTS: u64 = 4;
 
 #[test]
 fn nothing_that_a_guest_does_at_random_reaches_outside() {
-    let long = std::env::var_os(LONG).is_some();
+    let long = is_long();
     let seconds = if long { LONG_SECONDS } else { SECONDS };
     // Build the program now, outside of the time limit.
     let _ = program::path();

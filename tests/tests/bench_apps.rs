@@ -196,6 +196,105 @@ fn a_guess_is_turned_off_in_a_machine_of_its_own() {
     }
 }
 
+/// Prints requests in a second. It has a figure for each port, in the order of their first use:
+/// that of the host's side, of the machine, of the one over venet, and of those without a guess.
+const WRK: &str = r#"for url; do :; done
+rates=(100 100 50 50 80)
+count=0 found=
+: >>ports
+while read -r known; do
+	[ "$known" != "$url" ] || found=$count
+	count=$((count + 1))
+done <ports
+[ -n "$found" ] || { found=$count; echo "$url" >>ports; }
+printf 'Latency 1.00ms\n99%% 2.00ms\nRequests/sec: %s\n' "${rates[found]}""#;
+
+/// A card of the virtual bus is compared with virtio-net, and one that does not look with it.
+#[test]
+fn a_card_that_is_slower_than_virtio_net_misses_its_bar() {
+    let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
+    for program in ["head", "tr"] {
+        small_root::add(Path::new("/usr/bin").join(program).as_path(), root.path());
+    }
+    replace(root.path(), "nginx", "exit 0");
+    replace(root.path(), "wrk", WRK);
+    let bench = |options: &[&str]| {
+        let mut command = program::command();
+        command.args(["bench", "apps", "nginx-1", "--place", "publish"]);
+        command.args(["--vcpus", "1", "--rounds", "6", "--json", "--root"]);
+        let kernel = vm::kernel().unwrap_or_else(linux::kernel);
+        command.arg(root.path()).arg("--kernel").arg(kernel);
+        command.args(options).env("XDG_CACHE_HOME", cache.path());
+        program::finish(&mut command)
+    };
+    let run = bench(&["--check", "--ablate=card-looks,costs"]);
+    assert_eq!(run.code, 1, "{}\n{}", run.stdout, run.stderr);
+    let missed = "paravane: bars are not met: nginx-1 (publish, 1 vCPU) over venet beside \
+                  virtio-net: 0.50 (0.50 to 0.50), bar 1";
+    assert_eq!(run.stderr.lines().last(), Some(missed), "{}", run.stderr);
+    let result: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    let own = |system: &str| {
+        let found = rows.iter().find(|row| row["system"] == system);
+        found.filter(|row| row["name"] == "nginx-1").unwrap()
+    };
+    assert_eq!(own("paravane")["verdict"], "met", "{result}");
+    let venet = own("venet");
+    assert_eq!(venet["beside_virtio_net_verdict"], "missed", "{result}");
+    // Each beside the machine with the same card.
+    for (system, beside) in [("without costs", 0.5), ("without card-looks", 1.6)] {
+        let found = own(system)["beside_all"][0].as_f64().unwrap();
+        assert!((found - beside).abs() < 1e-9, "{system}: {result}");
+    }
+    // Without --check, the same is no failure.
+    let run = bench(&[]);
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+}
+
+/// Rows of two runs are those of one.
+#[test]
+fn rounds_of_an_earlier_run_are_joined() {
+    let root = small_root();
+    let words = ["bash-loop", "--place", "rootfs"];
+    let (run, first) = result(root.path(), &words);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let file = root.path().join("earlier.json");
+    fs::write(&file, &run.stdout).unwrap();
+    let earlier = file.to_str().unwrap();
+    let words = ["bash-loop", "text", "--place", "rootfs", "--add", earlier];
+    let (run, second) = result(root.path(), &words);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let rows = second["rows"].as_array().unwrap();
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (row["name"].as_str().unwrap(), row["rounds"].as_u64()))
+        .collect();
+    assert_eq!(told, [("bash-loop", Some(2)), ("text", Some(1))]);
+    let turns = |row: &serde_json::Value| row["turns"]["guest"].as_array().unwrap().clone();
+    let (before, both) = (turns(&first["rows"][0]), turns(&rows[0]));
+    assert_eq!((both.len(), &both[..1]), (2, &before[..]), "{second}");
+    let seconds = |index: usize| both[index].as_f64().unwrap();
+    let median = f64::midpoint(seconds(0), seconds(1));
+    let guest = rows[0]["guest"].as_f64().unwrap();
+    assert!((guest / median - 1.0).abs() < 1e-6, "{second}");
+    assert_eq!(second["means"][0]["rows"], 2, "{second}");
+
+    let words = ["text", "--place", "rootfs", "--add", earlier];
+    let refused = |more: &[&str]| {
+        let (run, _) = result(root.path(), &[&words[..], more].concat());
+        let lines = run.stderr.lines().count();
+        assert_eq!((run.code, lines), (2, 1), "{}", run.stderr);
+        run.stderr
+    };
+    let told = refused(&["--ablate=populate"]);
+    assert!(told.ends_with(" other settings than this run: --ablate\n"));
+    let mut other = second.clone();
+    other["build"] = "0".into();
+    fs::write(&file, other.to_string()).unwrap();
+    let told = refused(&[]);
+    assert!(told.contains("measured by another build"), "{told}");
+}
+
 /// The kernel ignores a parameter that it does not know.
 #[test]
 fn guesses_are_parameters_of_the_kernel() {

@@ -88,6 +88,11 @@ fn a_ticket_lock_that_spins_collapses() {
     let number = |name: &str| rows[0][name].as_f64().unwrap();
     assert!(number("base_s") > 0.0 && number("pv_s") > 0.0, "{json}");
     assert!(number("gain_percent") > 50.0, "{json}");
+    // Of two rounds, it is their range.
+    let [low, high] = [0, 1].map(|end| rows[0]["ci95"][end].as_f64().unwrap());
+    assert_eq!(rows[0]["ci95"].as_array().unwrap().len(), 2, "{json}");
+    let gain = number("gain_percent");
+    assert!(low <= gain && gain <= high && high < 100.0, "{json}");
     assert_eq!(rows[0]["turns"].as_array().unwrap().len(), 2, "{json}");
 }
 
@@ -174,7 +179,7 @@ fn interrupted(words: &[&str], gcc: &str, seq: &str, step: &str, signal: Signal)
     let mut output = Lines::of(bench.0.stdout.take());
     let mut said = Lines::of(bench.0.stderr.take());
     let mut lines = said.each_within(program::LONGEST);
-    // A step that takes more than a second is told. The input of this one never ends.
+    // A step that takes more than a second is reported. The input of this one never ends.
     assert!(lines.any(|line| line.contains(step)), "no {step}");
     tree::signal(bench.0.id(), signal);
     let told = "paravane: interrupted; measured until then, of complete turns:";

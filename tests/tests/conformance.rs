@@ -22,14 +22,12 @@ mod kept_linux;
 mod suite;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use paravane_tests::conditions::is_long;
 use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
-
-/// More vCPUs, more repetitions: for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
 
 /// A file to which each test appends a line: the seconds that it took, a space, its name.
 const TIMES: &str = "PARAVANE_TEST_TIMES";
@@ -77,7 +75,8 @@ fn timed(name: &str, run: impl FnOnce() -> Result<(), Failed>) -> Result<(), Fai
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(2);
-    let long = std::env::var_os(LONG).is_some();
+    // More vCPUs, more repetitions.
+    let long = is_long();
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(suite::trials(long));
     trials.extend(calls::trials());

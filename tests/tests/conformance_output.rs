@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane conformance` ends when its time is over or a signal asks it to, also while nobody
+//! `paravane conformance` ends when its time is over or a signal asks it to, also while no process
 //! reads the pipe that is its standard output.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.

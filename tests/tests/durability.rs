@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest was told is on its disk is there after a power failure. The disks lose everything
-//! that was not flushed (`--disk FILE:cut`), and the monitors are killed at random moments. With a
-//! disk that ignores flushes the same test must fail, or it would prove nothing.
+//! Data that the disk of a guest has reported as flushed is there after a power failure. The disks
+//! lose everything that was not flushed (`--disk FILE:cut`), and the monitors are killed at random
+//! moments. With a disk that ignores flushes the same test must fail, or it would prove nothing.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -127,7 +127,7 @@ fn live(disk: &Path, mode: &str) -> Seen {
     life
 }
 
-/// So many guests after each other on one disk.
+/// `count` guests after each other on one disk.
 fn lives(disk: &Path, mode: &str, count: usize) {
     let mut reported = 0;
     for _ in 0..count {

@@ -6,10 +6,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::has_two_cpus;
 use paravane_tests::one_cpu::OneCpu;
+use paravane_tests::quiet::{self, Try, Watch};
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, source_root};
-use rustix::thread::sched_getaffinity;
 use std::sync::{Mutex, PoisonError};
 
 /// Machines beside one another take the CPUs that a look would need.
@@ -32,25 +33,24 @@ fn machine(options: &[&str]) -> Worker {
 
 /// What a piece of work costs: halts, looks that won, and those in vain.
 fn costs(machine: &mut Worker, line: &str) -> [u64; 3] {
+    costs_watched(machine, line).0
+}
+
+/// The same, and whether the host was quiet meanwhile.
+fn costs_watched(machine: &mut Worker, line: &str) -> ([u64; 3], bool) {
     let figures = |machine: &Worker| {
         let stat = machine.stat();
         ["halts", "polls_won", "polls_lost"].map(|field| sum(&stat, field))
     };
     let before = figures(machine);
+    let watch = Watch::begin(machine);
     assert_eq!(machine.tell(line), "done\n");
+    let quiet = watch.was_quiet(machine);
     let after = figures(machine);
-    [0, 1, 2].map(|i| after[i] - before[i])
+    ([0, 1, 2].map(|i| after[i] - before[i]), quiet)
 }
 
-fn has_two_cpus() -> bool {
-    let two = sched_getaffinity(None).unwrap().count() > 1;
-    if !two {
-        eprintln!("skipped: one CPU");
-    }
-    two
-}
-
-/// On a busy host other programs may have a CPU for long, so one round need not decide.
+/// On a busy host other programs may have a CPU for long, so that a look wins nothing.
 #[test]
 fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,11 +58,13 @@ fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
         return;
     }
     let mut machine = machine(&[]);
-    let wins = (0..20).any(|_| {
-        let [_, won, _] = costs(&mut machine, "1000 10");
-        won >= 100
+    // So long that the host's ticks tell what others do meanwhile.
+    quiet::mostly("looks that win", || {
+        let ([halts, won, lost], quiet) = costs_watched(&mut machine, "5000 10");
+        println!("{halts} halts, {won} looks won, {lost} in vain, quiet: {quiet}");
+        let right = won >= 500;
+        Try { quiet, right }
     });
-    assert!(wins);
     // Each byte takes longer than the longest look.
     let [halts, _, lost] = costs(&mut machine, "200 1000");
     assert!(lost * 5 < halts, "{lost} looks in vain of {halts} halts");

@@ -6,6 +6,7 @@
 
 use paravane_tests::program::{self, Ends};
 use paravane_tests::system::System;
+use paravane_tests::wait;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -163,11 +164,7 @@ fn an_ordinary_user_makes_whole_images() {
 }
 
 fn wait_for(what: &Path) {
-    let begun = Instant::now();
-    while !what.exists() {
-        assert!(begun.elapsed() < PATIENCE, "{}", what.display());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait::until(&what.display().to_string(), PATIENCE, || what.exists());
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_source_that_is_too_new_is_left_for_another_one() {
     assert!(line.unwrap().contains("6.12.998-1"), "{run:?}");
     assert!(run.stdout.contains("(from the cache)"), "{run:?}");
 
-    // The other one is kept: the next build asks nobody.
+    // The other one is kept: the next build asks no server.
     if !Path::new("/usr/src").join(TARBALL).is_file() {
         let run = host.build(&[]);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");

@@ -8,9 +8,11 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::{is_long, is_root};
 use paravane_tests::kvm::{EMULATED, is_fast, speed, usable};
 use paravane_tests::program::{self, Ends, Run};
 use paravane_tests::sandbox::Status;
+use paravane_tests::skip::skip;
 use paravane_tests::user::User;
 use paravane_tests::vm;
 use std::fs;
@@ -18,8 +20,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Everything on hardware, at more vCPUs, and Linux: for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
 /// The guest gives up if it stands still for most of 50 ms in each of five measurements of its
 /// clock's rate, as on a PC. That happens where the host gives the emulator hardly any time.
 const UNMEASURED: &str = "built-in calls: error 19";
@@ -48,10 +48,6 @@ fn limit(fast: u64) -> String {
     let slowness = speed().map_or(1, |rate| (EMULATED / rate.max(1)).clamp(1, 200));
     eprintln!("limit: {fast} s times {slowness}");
     (fast * slowness).to_string()
-}
-
-fn long() -> bool {
-    std::env::var_os(LONG).is_some()
 }
 
 fn conformance(layer: &str, cpus: u32, filter: Option<&str>) -> Run {
@@ -127,7 +123,7 @@ fn two_vcpus_with_the_layer_of_kvm() {
 fn more_vcpus_than_cpus() {
     if usable().is_some() {
         passes("native", 5, Some("boot.*"));
-        if long() {
+        if is_long() {
             suite("native-stats", 4);
         }
     }
@@ -205,11 +201,11 @@ fn memory_that_cannot_be_had_is_told() {
 #[test]
 fn no_permission_is_told_and_auto_takes_processes() {
     let Ok(device) = fs::metadata("/dev/kvm") else {
-        eprintln!("skipped: there is no /dev/kvm");
+        skip("there is no /dev/kvm");
         return;
     };
     if !rustix::process::geteuid().is_root() || device.permissions().mode() & 0o006 != 0 {
-        eprintln!("skipped: not root, or everyone may open /dev/kvm");
+        skip("not root, or everyone may open /dev/kvm");
         return;
     }
     // The target folder may be closed to others.
@@ -305,8 +301,7 @@ fn a_kvm_that_lacks_something_is_told_and_auto_takes_processes() {
 /// Another device is in its place.
 #[test]
 fn a_device_that_is_no_kvm_is_told_and_auto_takes_processes() {
-    if !rustix::process::geteuid().is_root() || usable().is_none() {
-        eprintln!("skipped: not root, or no KVM");
+    if !is_root("put another device in the place of KVM") || usable().is_none() {
         return;
     }
     let with = || {
@@ -319,7 +314,7 @@ fn a_device_that_is_no_kvm_is_told_and_auto_takes_processes() {
     refused_and_auto(&with, "/dev/kvm is not a KVM");
 }
 
-/// What runs a machine, and why, is told by `--verbose`, `inspect` and `stat`.
+/// `--verbose`, `inspect` and `stat` report what runs a machine, and why.
 #[test]
 fn auto_chooses_and_says_why() {
     let user = User::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines on KVM in an emulated host that has it (`paravane_tests::kvm_host`).
 //!
-//! QEMU's emulation of SVM has defects of its own, which the suite is told (`suite_options`): it
+//! QEMU's emulation of SVM has defects of its own, of which the suite learns (`suite_options`): it
 //! skips the test of what is not emulated, and says why.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.

@@ -99,7 +99,7 @@ impl Fault {
         format!("--layer kvm --cpus {} {host} --filter {test}", self.cpus)
     }
 
-    /// What is special about the host: what the suite is told, and what stands around the command.
+    /// What is special about the host: options for the suite, and what stands around the command.
     fn host(&self) -> (&'static str, Around) {
         match self.test.as_str() {
             FLUSHES | YIELDS | "lock.preempted.shared_processor" => ("--append shared", SHARED),

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_abi as abi;
+use paravane_tests::skip::skip_part;
 use paravane_tests::{linux, program, small_root, source_root, vm};
 use std::fs;
 use std::path::Path;
@@ -67,7 +68,9 @@ fn sanitizers_find_faults_and_only_those() {
             let path = folder.path().join(&name);
             let known = sanitizer != "thread" || compiler_version() >= GCC_WITH_THREADS;
             if !known || !compile(sanitizer, kind, &path) {
-                eprintln!("NOT TESTED: {name}: this compiler has no runtime for it that fits");
+                skip_part(&format!(
+                    "{name}: this compiler has no runtime for it that fits"
+                ));
                 continue;
             }
             small_root::add(&path, root.path());

@@ -9,6 +9,7 @@ use paravane_tests::busy::Busy;
 use paravane_tests::clocks::{
     CERTAIN, Clocks, Offsets, RIGHT, SLEW_PPM, SLEW_TURN, WALL_RIGHT, now, slewed,
 };
+use paravane_tests::conditions::{by_length, is_long};
 use paravane_tests::planted::Planted;
 use paravane_tests::{cpu_times, program, tree, vm};
 use rustix::process::Signal;
@@ -223,7 +224,7 @@ fn stop(machine: u32, time: Duration) {
 /// All processes of a machine are stopped for a while and go on.
 #[test]
 fn the_clock_is_right_after_a_stop() {
-    let long = std::env::var_os(LONG).is_some();
+    let long = is_long();
     let time = Duration::from_secs(if long { 60 } else { 3 });
     let measured = across(
         |words| vm::command(words.iter().copied()),
@@ -239,7 +240,7 @@ fn the_clock_is_right_after_a_stop() {
 /// monotonic clock is with a clock of the host that did not stand, and its wall clock is right.
 #[test]
 fn the_clock_is_right_after_a_suspend() {
-    let long = std::env::var_os(LONG).is_some();
+    let long = is_long();
     let time = Duration::from_secs(if long { 60 } else { 5 });
     let measured = AFTER.into_iter().any(|after| {
         across(
@@ -307,11 +308,7 @@ const SLEW_WORST: i64 = 300_000;
 /// guest's follows, and never goes back.
 #[test]
 fn a_slewed_clock_is_followed() {
-    let turns = if std::env::var_os(LONG).is_some() {
-        40
-    } else {
-        3
-    };
+    let turns = by_length(3, 40);
     // The machine works all the time: while it is idle, its clock is looked at less often.
     let seconds = turns * SLEW_TURN / 1_000_000_000 + 15;
     let before = format!("/x/times {seconds} >/tmp/times &");
@@ -413,9 +410,6 @@ fn the_clock_is_right_when_an_idle_machine_wakes_up() {
     assert!(wrong.next().is_some(), "the mistake was not found");
 }
 
-/// The lengths for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
-
 /// Limit for the error of the accounted time, in percent.
 const SUM: f64 = 1.0;
 
@@ -425,11 +419,7 @@ const SUM: f64 = 1.0;
 /// times.
 #[test]
 fn time_is_right_where_processors_are_short() {
-    let (always, at_times) = if std::env::var_os(LONG).is_some() {
-        (600, 120)
-    } else {
-        (8, 7)
-    };
+    let (always, at_times) = by_length((8, 7), (600, 120));
     // The boot is not part of the worst.
     let before = format!(
         "mount -t debugfs none /sys/kernel/debug; clock=/sys/kernel/debug/vmi/clock; \

@@ -44,7 +44,7 @@ fn grace_periods_are_expedited_within_a_bound() {
     assert!(periods <= MOST, "{periods}");
     // Each interrupts the other CPU at most twice.
     assert!(calls <= 2 * MOST, "{calls}");
-    // So many there would be without the bound.
+    // There would be this many without the bound.
     assert!(unbounded > MOST, "{unbounded}");
     assert!(more_calls > 2 * calls, "{more_calls} beside {calls}");
 }

@@ -186,7 +186,7 @@ fn small_mappings_are_prepared_within_a_bound() {
         ("", Some("/x/library"), 1024, 1536),
         ("vmi.exec_fill=0", Some("/x/library"), -16, 64),
     ] {
-        // The program's own text must not be mapped anew while the pages are counted.
+        // The program's own text must not be mapped again while the pages are counted.
         let append = format!("vmi.shared_sites=0 {append}");
         let mut command = vm::command(["--volume", &volume, "--append", &append]);
         command.args(["--", "/x/mappings", "200"]).args(file);
@@ -304,8 +304,8 @@ fn without_costs_nothing_is_guessed() {
 }
 
 /// Writes to a private mapping of a file, or to what fork has shared, copy ahead where they are in
-/// a row. Others take no more memory than twice what they write, and what a file loses is gone from
-/// the mapping.
+/// a row. Others take no more memory than twice what they write, and what a file loses is no longer
+/// in the mapping.
 #[test]
 fn rows_of_writes_are_copied_ahead_within_a_bound() {
     const PAGES: u64 = 512;
@@ -323,7 +323,7 @@ fn rows_of_writes_are_copied_ahead_within_a_bound() {
         ("", "half", PAGES / 2..=PAGES, PAGES / 2..=PAGES / 2),
         ("", "pairs", PAGES / 16..=PAGES / 8, PAGES / 16..=PAGES / 8),
         ("", "cut", 8..=40, PAGES / 2..=PAGES / 2 + 32),
-        // Nothing is copied from a file that somebody may write to.
+        // Nothing is copied from a file that is open for writing.
         ("", "open", PAGES..=2 * PAGES, PAGES..=PAGES),
         ("", "shared", PAGES..=3 * PAGES, PAGES..=PAGES),
     ] {

@@ -3,22 +3,16 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::by_length;
 use paravane_tests::{compat, linux, program, source_root, vm};
 use std::process::Command;
 use std::time::Duration;
-
-/// The lengths for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
 
 /// hackbench with 40 and with 200 tasks: groups of ten senders and ten receivers, each of which
 /// says at its end how long a message took.
 #[test]
 fn many_tasks_send_messages() {
-    let (counts, rounds): (&[u32], u32) = if std::env::var_os(LONG).is_some() {
-        (&[2, 4, 16], 20)
-    } else {
-        (&[4, 16], 1)
-    };
+    let (counts, rounds): (&[u32], u32) = by_length((&[4, 16], 1), (&[2, 4, 16], 20));
     let folder = tempfile::tempdir().unwrap();
     let made = Command::new("make")
         .arg("-C")

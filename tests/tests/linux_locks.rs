@@ -365,7 +365,7 @@ fn host_calls(machine: &mut Worker) -> f64 {
 }
 
 /// A kernel with paravirtual locks makes no call of the layer for an uncontended lock, and so no
-/// call of the host. With the other CPUs offline, nobody can contend.
+/// call of the host. With the other CPUs offline, no CPU can contend.
 #[test]
 fn an_uncontended_lock_makes_no_calls() {
     const SCRIPT: &str = "while read line; do case $line in \

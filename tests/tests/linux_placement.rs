@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::is_long;
 use paravane_tests::one_cpu::Cpus;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::{cpu_times, tree, vm};
@@ -17,21 +18,20 @@ use std::time::{Duration, Instant};
 static ALONE: Mutex<()> = Mutex::new(());
 /// Tries on a host that may be busy: one of them has to be fair.
 const TRIES: usize = 4;
-/// With more time: the median of so many tries has to be fair.
-const LONG: &str = "PARAVANE_TEST_LONG";
+/// With more time: the median of this number of tries has to be fair.
 const LONG_TRIES: usize = 5;
 
 /// Whether a share, in percent, lies in a range. A try returns the share that is furthest from what
 /// is fair.
 fn is_fair(range: RangeInclusive<f64>, mut share: impl FnMut() -> f64) -> bool {
-    if std::env::var_os(LONG).is_none() {
+    if !is_long() {
         return (0..TRIES).any(|_| range.contains(&share()));
     }
     let fair = (0..LONG_TRIES).filter(|_| range.contains(&share())).count();
     fair > LONG_TRIES / 2
 }
 
-/// A machine with so many busy vCPUs.
+/// A machine with `vcpus` busy vCPUs.
 fn busy(vcpus: usize) -> Ends {
     let script = "(while :; do :; done) & ".repeat(vcpus) + "echo ready; sleep 1000";
     let mut child = vm::command(["--cpus", &vcpus.to_string()])
@@ -48,8 +48,8 @@ fn used(machine: &Ends) -> u64 {
     tree::cpu_time(&tree::everything(machine.0.id()))
 }
 
-/// The shares of machines with so many busy vCPUs each, in percent of what all of them use, and how
-/// many processors that is.
+/// The shares of machines with these numbers of busy vCPUs, in percent of what all of them use, and
+/// how many processors that is.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds.
 fn shares<const N: usize>(vcpus: usize, seconds: u64) -> ([f64; N], f64) {
     let machines = [(); N].map(|()| busy(vcpus));
@@ -85,11 +85,8 @@ fn machines_share_processors_fairly() {
 
 /// Three machines that want a processor each. Without turns, one has half of what all get.
 #[test]
+#[ignore = "takes five minutes"]
 fn three_machines_share_two_processors() {
-    if std::env::var_os(LONG).is_none() {
-        eprintln!("skipped: takes minutes; {LONG} asks for it");
-        return;
-    }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let _two = Cpus::take_two();
     let fair = is_fair(23.0..=43.0, || {

@@ -7,9 +7,6 @@ use paravane_tests::{linux, program, vm};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The lengths for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
-
 /// What the kernel says when something is wrong. It has no detector of lockups, which is for
 /// debugging: RCU finds a CPU that stands still.
 const BAD: [&str; 6] = [
@@ -182,20 +179,10 @@ fn locks_and_rcu_are_tortured_shortly() {
     });
 }
 
-fn is_long() -> bool {
-    let long = std::env::var_os(LONG).is_some();
-    if !long {
-        eprintln!("skipped: takes half an hour; {LONG} asks for it");
-    }
-    long
-}
-
 /// Two minutes of each test at 2, 8 and 16 vCPUs: 42 minutes.
 #[test]
+#[ignore = "takes 42 minutes"]
 fn locks_and_rcu_are_tortured_long() {
-    if !is_long() {
-        return;
-    }
     for cpus in [2, 8, 16] {
         torture(&LOCKS, cpus, 120, Pace::InTime);
         torture(&RCU, cpus, 120, Pace::InTime);
@@ -206,11 +193,9 @@ fn locks_and_rcu_are_tortured_long() {
 /// so that no vCPU has a tenth of a processor for long. They have to be right, not to be in time:
 /// the host may even stop them.
 #[test]
+#[ignore = "takes half an hour"]
 fn half_an_hour_of_torture_fails_nowhere() {
     const HALF_AN_HOUR: usize = 1800;
-    if !is_long() {
-        return;
-    }
     std::thread::scope(|scope| {
         for cpus in [2, 8, 16] {
             for tests in [&LOCKS[..], &RCU[..]] {

@@ -206,8 +206,8 @@ fn the_last_line_of_a_log_that_grows() {
     user.ok(&["kill", "log"]);
 }
 
-/// Whatever ends a machine first, each command that asks for its end has what it wants, or is told
-/// that the machine does not run.
+/// Whatever ends a machine first, each command that asks for its end succeeds, or reports that the
+/// machine does not run.
 #[test]
 fn ended_by_several_at_once() {
     let user = User::new();

@@ -6,6 +6,7 @@
 use paravane_tests::screen::Screen;
 use paravane_tests::user::User;
 use paravane_tests::{program, vm};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -147,4 +148,23 @@ fn a_terminal_is_left_and_found_again() {
     screen.enter("exit 5\r");
     assert_eq!(screen.end(), 5);
     user.wait_for("m", "exited");
+}
+
+/// As while a machine boots: its monitor does not answer yet.
+#[test]
+fn a_terminal_that_is_resized_before_the_command_starts() {
+    let user = User::new();
+    user.detach(&["--name", "m"], "sleep 1000");
+    let monitor = i32::try_from(user.monitor("m")).unwrap();
+    let monitor = Pid::from_raw(monitor).unwrap();
+    kill_process(monitor, Signal::STOP).unwrap();
+    let mut screen = Screen::start(user.command(&["exec", "--tty", "m", "--", "stty", "size"]));
+    // It has read the size, and waits.
+    thread::sleep(Duration::from_secs(1));
+    assert!(screen.is_as_before());
+    screen.resize(120, 50);
+    thread::sleep(Duration::from_millis(100));
+    kill_process(monitor, Signal::CONT).unwrap();
+    screen.until("50 120");
+    assert_eq!(screen.end(), 0);
 }

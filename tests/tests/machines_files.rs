@@ -7,9 +7,11 @@ use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
 use paravane_tests::{linux, program, source_root};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tar::{Builder, EntryType, Header};
@@ -100,8 +102,6 @@ fn files_go_in_and_come_out() {
     );
 }
 
-/// The guest decides what its folder becomes while it is packed. A link in it leads nowhere on this
-/// host.
 /// A copy to /dev/null must not make it a file, on either side.
 #[test]
 fn devices_and_fifos_are_not_replaced() {
@@ -129,6 +129,41 @@ fn devices_and_fifos_are_not_replaced() {
     assert_eq!(user.ok(&["exec", "m", "--", "sh", "-c", script]), "there\n");
 }
 
+/// Ctrl-C, and a signal to the program only.
+#[test]
+fn an_interrupted_copy_leaves_nothing() {
+    let user = user("truncate -s 50G /tmp/big; echo made; sleep 1000");
+    let target = user.folder().join("target");
+    fs::create_dir(&target).unwrap();
+    let target = target.to_str().unwrap();
+    let there = || fs::read_dir(target).unwrap().count();
+    for group in [true, false] {
+        let mut command = user.command(&["cp", "m:/tmp/big", target]);
+        let child = command.process_group(0).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let begun = Instant::now();
+        while there() == 0 {
+            assert!(begun.elapsed() < program::PATIENCE);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = Pid::from_child(&child);
+        if group {
+            kill_process_group(pid, Signal::INT).unwrap();
+        } else {
+            kill_process(pid, Signal::INT).unwrap();
+        }
+        let said = Lines::of(child.stderr.take()).rest_within(program::PATIENCE);
+        let code = program::wait_within(&mut child, program::PATIENCE).code();
+        assert_eq!((code, said.as_str()), (Some(130), ""), "{group}");
+        assert_eq!(there(), 0, "{group}");
+    }
+    // The machine is as before.
+    user.ok(&["cp", "m:/etc/hosts", target]);
+    assert_eq!(there(), 1);
+}
+
+/// The guest decides what its folder becomes while it is packed. A link in it leads nowhere on this
+/// host.
 #[test]
 fn links_of_a_guest_lead_nowhere_here() {
     let user = user("sleep 1000");
@@ -365,11 +400,7 @@ fn what_is_printed_is_followed_to_the_end() {
         .unwrap();
     let mut said = Lines::of(attach.stdout.take());
     std::thread::sleep(Duration::from_millis(500));
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&attach),
-        rustix::process::Signal::INT,
-    )
-    .unwrap();
+    kill_process(Pid::from_child(&attach), Signal::INT).unwrap();
     let code = program::wait_within(&mut attach, program::PATIENCE).code();
     let said = said.rest_within(program::PATIENCE);
     assert_eq!(code, Some(6), "{said}");

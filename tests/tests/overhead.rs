@@ -9,6 +9,7 @@
 
 use paravane_tests::control_group::{ControlGroup, Names};
 use paravane_tests::program::{self, Ends};
+use paravane_tests::skip::skip;
 use paravane_tests::{tree, vm};
 use std::process::Stdio;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn own(group: &ControlGroup) -> u64 {
     group.read(USED).trim().parse::<u64>().unwrap() - files.parse::<u64>().unwrap()
 }
 
-/// Bytes beyond the guest's memory with so many sleeping processes in the guest.
+/// Bytes beyond the guest's memory with `processes` sleeping processes in the guest.
 fn overhead(group: &ControlGroup, processes: u64) -> u64 {
     let script = format!(
         "for i in $(seq {processes}); do sleep 1000 & done; sleep 1; echo ready; wait; read forever"
@@ -120,7 +121,7 @@ fn an_idle_machine_takes_little_memory() {
     // Files that are read for the first time would be counted.
     assert_eq!(vm::run(&["true"]).code, 0);
     let Some(group) = ControlGroup::new("memory", USED) else {
-        eprintln!("skipped: this user may not make a control group for memory");
+        skip("this user may not make a control group for memory");
         return;
     };
     let few = overhead(&group, 0);

@@ -3,13 +3,13 @@
 //! does not want to, keeps neither the machine nor what asks for its end.
 //!
 //! The host here does not come back from the call by which data gets to a disk. So the guest has
-//! data that it cannot write back, and waits for it when it is told to power off.
+//! data that it cannot write back, and waits for it when it is asked to power off.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
-use paravane_tests::{program, tree, vm};
+use paravane_tests::{program, tree, vm, wait};
 use rustix::process::Signal;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -18,9 +18,9 @@ use tempfile::NamedTempFile;
 
 /// `pwritev`
 const WRITE: &str = "296";
-/// From the wish to the end.
+/// From the request to the end.
 const END: Duration = Duration::from_secs(5);
-/// A guest that nothing hurries has so long.
+/// The time of a guest that nothing hurries.
 const WRITE_BACK: Duration = Duration::from_secs(60);
 
 /// How a machine that powers off is hurried.
@@ -40,7 +40,7 @@ enum Way {
 
 /// Data that does not get to the disk, then the word.
 const STUCK: &str = "dd if=/dev/zero of=/dev/vda bs=4k count=1 2>/dev/null & sleep 1; echo stuck";
-/// The command ends when it is told to.
+/// The command ends when it gets a line.
 const UNTIL_TOLD: &str = "read line; exit 7";
 
 struct Machine {
@@ -110,8 +110,11 @@ fn ends(way: Way) {
     let mut input = machine.monitor.0.stdin.take().unwrap();
     input.write_all(b"\n").unwrap();
     let pids = tree::everything(machine.monitor.0.id());
-    // For the command's end to be known.
-    std::thread::sleep(Duration::from_millis(500));
+    // The command's end is known.
+    wait::until("the machine ends", program::PATIENCE, || {
+        let exec = user.run(&["exec", "m", "--", "true"]);
+        exec.code == 2 && exec.stderr.contains("ending")
+    });
     let mut asked = Instant::now();
     let bound = match way {
         Way::Patience => WRITE_BACK + END,

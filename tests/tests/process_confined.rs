@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::by_length;
 use paravane_tests::control_group::ControlGroup;
 use paravane_tests::host_without::{NOBODY, Programs};
 use paravane_tests::{program, tree};
@@ -13,13 +14,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const LONG: &str = "PARAVANE_TEST_LONG";
 /// A suite has at least this many tests.
 const FEWEST_TESTS: u32 = 300;
 /// CPU time of an idle machine, all processes together: 5 ms in 60 s. A debug build needs twice the
 /// instructions for the same; the release test judges the product.
 const IDLE_SHARE: u64 = 5_000_000 / 60 * if cfg!(debug_assertions) { 2 } else { 1 };
-/// The longest time between two looks at an idle machine, in seconds: it wakes up so often.
+/// The longest time between two looks at an idle machine, in seconds: it wakes up once in that
+/// time.
 const IDLE_LOOK: u64 = 4;
 /// Wake-ups of an idle machine in addition to one for each [`IDLE_LOOK`]: the looks become rarer
 /// step by step, and each thread may be woken once by what happened before.
@@ -103,11 +104,7 @@ fn in_a_container_with_sixteen_vcpus() {
 #[test]
 fn an_idle_machine_costs_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds: u64 = if std::env::var_os(LONG).is_some() {
-        60
-    } else {
-        10
-    };
+    let seconds: u64 = by_length(10, 60);
     let mut command = program::command();
     command.args([
         "conformance",

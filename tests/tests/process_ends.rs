@@ -6,9 +6,9 @@
 
 use paravane_tests::lines::Lines;
 use paravane_tests::planted::{self, Planted};
-use paravane_tests::program;
 use paravane_tests::vmi_guest::{Deed, build};
-use rustix::process::{Pid, Signal, kill_process};
+use paravane_tests::{program, tree, wait};
+use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const VCPUS: usize = 2;
+/// Nanoseconds of CPU time that processes do not need to start.
+const BUSY: u64 = 20_000_000;
 
 /// A running machine.
 struct Machine {
@@ -60,12 +62,11 @@ impl Machine {
             .unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let zygote = children(monitor.id()).first().copied();
-            let spaces = zygote.map(children).unwrap_or_default();
-            if let (Some(zygote), true) = (
-                zygote,
-                spaces.len() > VCPUS && spaces.iter().any(|&pid| is_busy(pid)),
-            ) {
+            let zygote = tree::children(monitor.id()).first().copied();
+            let spaces = zygote.map(tree::children).unwrap_or_default();
+            // It runs the guest's code.
+            let is_busy = || tree::cpu_time(&spaces) > BUSY;
+            if let (Some(zygote), true) = (zygote, spaces.len() > VCPUS && is_busy()) {
                 return Machine {
                     monitor,
                     zygote,
@@ -78,53 +79,19 @@ impl Machine {
         }
     }
 
-    /// Waits until everything is gone. Returns the exit code and the output.
+    /// Waits until all processes have ended. Returns the exit code and the output.
     fn end(mut self) -> (Option<i32>, String) {
         let said = Lines::of(self.monitor.stdout.take()).rest_within(program::PATIENCE);
         let status = program::wait_within(&mut self.monitor, program::PATIENCE);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        for pid in self.spaces.iter().copied().chain([self.zygote]) {
-            while is_alive(pid) {
-                assert!(Instant::now() < deadline, "process {pid} was left");
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        }
+        self.spaces.push(self.zygote);
+        tree::wait_gone(&self.spaces).unwrap();
         (status.code(), said)
     }
 }
 
-/// State, parent and CPU ticks of a process.
-fn stat(pid: u32) -> Option<(char, u32, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-    Some((
-        words[0].chars().next()?,
-        words[1].parse().ok()?,
-        words[11].parse().ok()?,
-    ))
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| stat(pid).is_some_and(|(state, of, _)| of == parent && state != 'Z'))
-        .collect()
-}
-
-/// A zombie has ended; its new parent may take its time.
-fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _, _)| state != 'Z')
-}
-
-/// Runs the guest's code.
-fn is_busy(pid: u32) -> bool {
-    stat(pid).is_some_and(|(_, _, ticks)| ticks > 0)
-}
-
 fn kill(signal: Signal, pids: &[u32]) {
-    for pid in pids {
-        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-        kill_process(pid.unwrap(), signal).unwrap();
+    for &pid in pids {
+        tree::signal(pid, signal);
     }
 }
 
@@ -207,27 +174,24 @@ fn a_space_has_nothing_that_it_does_not_need() {
     machine.end();
 }
 
+/// Within this time, there are processes that a guest asks for.
+const LATER: Duration = Duration::from_secs(10);
+
 /// Processes that are created later have the same filter as the first ones, whatever the guest has
-/// written meanwhile.
+/// written before.
 #[test]
 fn processes_made_later_are_filtered_too() {
     let machine = Machine::start_with(Deed::GrowUnfiltered);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    let mut spaces = machine.spaces.clone();
-    while spaces.len() < 12 {
-        assert!(
-            Instant::now() < deadline,
-            "it has only {} processes",
-            spaces.len()
-        );
-        std::thread::sleep(Duration::from_millis(10));
-        spaces = children(machine.zygote);
-    }
-    // A process that is just starting does not have it yet.
-    std::thread::sleep(Duration::from_millis(500));
+    let spaces = wait::some("a dozen processes", LATER, || {
+        let spaces = tree::children(machine.zygote);
+        (spaces.len() >= 12).then_some(spaces)
+    });
     for pid in spaces {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        assert!(status.contains("Seccomp:\t2"), "{pid}:\n{status}");
+        // A process that is just starting does not have it yet.
+        wait::until(&format!("a filter of {pid}"), LATER, || {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            status.contains("Seccomp:\t2")
+        });
     }
     kill(Signal::TERM, &[machine.monitor.id()]);
     machine.end();
@@ -275,10 +239,14 @@ fn a_guest_cannot_hide_the_end_of_a_process() {
 fn state_after_its_end(layer: Option<&Path>) -> Option<char> {
     let machine = Machine::start_on(Deed::Spin, layer);
     kill(Signal::STOP, &[machine.monitor.id()]);
+    let zygote = machine.zygote;
+    let before = tree::runs(&[zygote]);
     kill(Signal::KILL, &machine.spaces[..1]);
-    // The zygote has time to report it.
-    std::thread::sleep(Duration::from_millis(500));
-    let state = stat(machine.spaces[0]).map(|(state, _, _)| state);
+    // The zygote has seen it, has done what it does then, and waits for the next thing.
+    wait::until("the zygote looks at its child", program::PATIENCE, || {
+        tree::runs(&[zygote]) > before && tree::state(zygote) == Some('S')
+    });
+    let state = tree::state(machine.spaces[0]);
     kill(Signal::CONT, &[machine.monitor.id()]);
     let (code, said) = machine.end();
     assert_eq!(code, Some(1));

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::skip::skip;
 use paravane_tests::vmi_guest::{Deed, build};
 use paravane_tests::{program, tree};
 use rustix::process::{Signal, geteuid};
@@ -147,6 +148,7 @@ fn processor_is_left(lacks: &str) {
 #[test]
 fn a_debugger_can_look_into_a_debuggable_machine() {
     if Command::new("gdb").arg("--version").output().is_err() {
+        skip("gdb is not installed");
         return;
     }
     let machine = Machine::start(&["--debuggable"]);
@@ -168,6 +170,7 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
         // Yama or a container: if this test may not trace its own child, gdb may not attach to the
         // machine either.
         assert!(said.contains("ptrace: Operation not permitted"), "{said}");
+        skip("gdb may not attach to a process");
         return;
     };
     let hole = paravane_abi::process::PHV_HOLE_START..paravane_abi::process::PHV_LAYER_BASE;

@@ -6,7 +6,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::hostile::{check, command, count};
+use paravane_tests::conditions::by_length;
+use paravane_tests::hostile::{check, command};
 use paravane_tests::lines::Lines;
 use paravane_tests::over::Over;
 use paravane_tests::program;
@@ -89,24 +90,24 @@ fn machines(mode: &str, number: u64, words: &[&str]) {
 
 #[test]
 fn calls_of_the_host() {
-    machines("calls", count(20, 1000), &["others"]);
+    machines("calls", by_length(20, 1000), &["others"]);
 }
 
 #[test]
 fn a_scribbled_shared_area() {
-    machines("scribble", count(10, 200), &["others", "count=20000"]);
+    machines("scribble", by_length(10, 200), &["others", "count=20000"]);
 }
 
 #[test]
 fn wild_tables() {
-    machines("cr3", count(10, 200), &["others", "count=20000"]);
+    machines("cr3", by_length(10, 200), &["others", "count=20000"]);
 }
 
 /// A guest that has damaged itself may hang. Its monitor still ends the machine on request.
 #[test]
 fn a_machine_ends_on_request_after_any_scribbling() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for seed in 0..count(6, 100) {
+    for seed in 0..by_length(6, 100) {
         let mut machine = command(
             "scribble",
             &["others".to_string(), format!("seed={}", 7000 + seed)],
@@ -182,7 +183,7 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
 
 /// Interval between two samples. Some machines end within a tenth of a second.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// A process that has no filter after so many samples never gets one.
+/// A process that has no filter after this number of samples never gets one.
 const SAMPLES: u32 = 400;
 
 /// The hypervisor creates processes while the guest overwrites all data that such a process could
@@ -191,7 +192,7 @@ const SAMPLES: u32 = 400;
 fn processes_are_created_under_attack() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut made = 0;
-    for seed in 0..count(5, 100) {
+    for seed in 0..by_length(5, 100) {
         let words = [format!("seed={seed}"), "count=300000".to_string()];
         let mut machine = command("grow", &words);
         machine.args(["--cpus", "2", "--spaces", "40", "--timeout", TIMEOUT]);

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::by_length;
 use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::source_root;
@@ -16,8 +17,6 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For `make test-release`: ten minutes in total instead of one.
-const LONG: &str = "PARAVANE_TEST_LONG";
 /// The most mappings and KiB of page tables of a process in these tests.
 const MOST_MAPS: usize = 2000;
 const MOST_TABLES: u64 = 8 << 10;
@@ -97,12 +96,8 @@ fn disturb(
 
 fn stress(cpus: u64, spaces: Option<u64>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Two tests of the guest take so long, in four tests here.
-    let seconds = if std::env::var_os(LONG).is_some() {
-        75
-    } else {
-        7
-    };
+    // Two tests of the guest take this time, in four tests here.
+    let seconds = by_length(7, 75);
     let mut command = program::command();
     command.args([
         "conformance",

@@ -84,7 +84,7 @@ fn a_clock_that_is_corrected_is_followed() {
     );
 }
 
-/// The host steps its clock by an hour. The guest is told, and real time goes on as before.
+/// The host steps its clock by an hour. The guest learns of it, and real time continues as before.
 #[test]
 fn a_step_of_the_wall_clock_is_reported_once() {
     let _alone = alone();

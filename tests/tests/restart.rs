@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines that start again: by a reboot of their guest, after a failure, and never once somebody
-//! wants their end.
+//! Machines that start again: by a reboot of their guest, after a failure, and never once their end
+//! was requested.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
 use paravane_tests::user::User;
-use paravane_tests::{program, tree, vm};
+use paravane_tests::{program, tree, vm, wait};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Read;
@@ -53,13 +53,10 @@ fn restarts(user: &User, name: &str) -> u64 {
     user.inspect(name)["restarts"].as_u64().unwrap()
 }
 
-/// Waits until the machine has started again so often.
+/// Waits until the machine has started again this often.
 fn wait_for(user: &User, name: &str, count: u64) {
-    let deadline = Instant::now() + program::PATIENCE;
-    while restarts(user, name) < count {
-        assert!(Instant::now() < deadline, "{}", user.inspect(name));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let what = format!("start {count} after the first of {name}");
+    wait::until(&what, program::PATIENCE, || restarts(user, name) >= count);
 }
 
 #[test]
@@ -93,7 +90,7 @@ fn a_guest_reboots_twice_and_powers_off() {
     monitors.dedup();
     assert_eq!(monitors.len(), 3, "each life has a monitor of its own");
     tree::wait_gone(&monitors).unwrap();
-    // A new start counts anew.
+    // A new start begins the count at 0.
     user.ok(&["start", "m"]);
     assert_eq!(restarts(&user, "m"), 0);
 }
@@ -356,7 +353,7 @@ fn a_restart_that_fails_is_told() {
     let script = format!("{COUNT}; read x; reboot -f; sleep 100");
     let options = [&options[..], &["--publish", &publish, "--interactive"]].concat();
     user.detach(&options, &script);
-    // The disk is gone when the guest reboots.
+    // The disk does not exist any more when the guest reboots.
     drop(disk);
     assert_eq!(user.state("m"), "running");
     let run = program::finish(

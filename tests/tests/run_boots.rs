@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One machine after the other, from launch to exit. None fails, whatever else the host does.
 
+use paravane_tests::conditions::by_length;
 use paravane_tests::{debian, program, vm};
 use std::time::{Duration, Instant};
 
-const LONG: &str = "PARAVANE_TEST_LONG";
 /// After this many failures there is nothing new to learn.
 const ENOUGH: usize = 10;
 /// Seconds in which a machine must end, on a busy host, too. One that hangs reports where before
 /// that.
 const TIMEOUT: &str = "120";
-/// The median time of `run -- true` on a Debian root over so many runs. A debug build takes two and
-/// a half times as long.
+/// The median time of `run -- true` on a Debian root over this number of runs. A debug build takes
+/// two and a half times as long.
 const BAR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1750 } else { 700 });
 const RUNS: usize = 15;
 
-/// Boots so many machines. Returns the output of each that failed.
+/// Boots `count` machines. Returns the output of each that failed.
 fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
     let mut failures = Vec::new();
     for n in 0..count {
@@ -44,11 +44,7 @@ fn boots(count: usize, cpus: &str, times: &mut Vec<Duration>) -> Vec<String> {
 
 #[test]
 fn one_boot_after_the_other() {
-    let count = if std::env::var_os(LONG).is_some() {
-        500
-    } else {
-        25
-    };
+    let count = by_length(25, 500);
     let mut failures = Vec::new();
     for cpus in ["1", "2"] {
         let mut times = Vec::new();

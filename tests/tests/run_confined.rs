@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
+use paravane_tests::skip::skip;
 use paravane_tests::{linux, program, vm};
 use rustix::process::{getegid, geteuid};
 use std::fs;
@@ -36,6 +38,7 @@ impl Files {
         for (from, to) in [
             (program::path().to_path_buf(), "paravane"),
             (env!("CARGO_BIN_EXE_confine").into(), "confine"),
+            (env!("CARGO_BIN_EXE_without").into(), "without"),
             (kernel, "vmlinux"),
         ] {
             fs::copy(from, files.path(to)).unwrap();
@@ -150,5 +153,107 @@ fn the_folder_of_an_ordinary_user_is_roots_in_the_guest() {
     for name in ["f", "d", "h", "open/f", "open/a", "open/b"] {
         let host = fs::metadata(shared.join(name)).unwrap();
         assert_eq!((host.uid(), host.gid()), (user, group), "{name}");
+    }
+}
+
+/// From this version on, a domain of Landlock's can be entered that has no effect on files.
+fn landlock_scopes() -> bool {
+    // SAFETY: with this flag the call reads no attributes and returns only a number.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0usize, 0usize, 1u32) >= 6 }
+}
+
+/// A monitor and what it starts cannot look at other processes of the user: passt stands for a
+/// thread that was taken over.
+#[test]
+fn what_a_monitor_starts_sees_no_other_process() {
+    if !landlock_scopes() {
+        skip("this host's Landlock is too old, or there is none");
+        return;
+    }
+    for user in users() {
+        let files = Files::new();
+        let (tools, log) = (files.path("tools"), files.path("log"));
+        let mut victim = Command::new("sleep")
+            .arg("600")
+            .uid(user)
+            .gid(user)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let look = format!(
+            "#!/bin/sh\nreadlink /proc/{}/fd/0 >>{} || echo closed >>{1}\nexit 1\n",
+            victim.id(),
+            log.display()
+        );
+        fs::create_dir(&tools).unwrap();
+        fs::write(tools.join("passt"), look).unwrap();
+        fs::write(&log, "").unwrap();
+        for (path, mode) in [
+            (&tools, 0o755),
+            (&tools.join("passt"), 0o755),
+            (&log, 0o666),
+        ] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let said = || fs::read_to_string(&log).unwrap();
+        // Outside it sees the process.
+        let mut alone = Command::new(tools.join("passt"));
+        let ended = alone.uid(user).gid(user).current_dir("/").status().unwrap();
+        assert_eq!((ended.code(), said().as_str()), (Some(1), "/dev/null\n"));
+        fs::write(&log, "").unwrap();
+        let mut command = Command::new(files.path("paravane"));
+        command.uid(user).gid(user).args(["run", "--kernel"]);
+        command.arg(files.path("vmlinux"));
+        command.args(["--net", "passt", "--", "true"]);
+        command
+            .env_clear()
+            .env("XDG_CACHE_HOME", files.path("paravane-cache"))
+            .env("PATH", format!("{}:/usr/bin:/bin", tools.display()))
+            .current_dir("/");
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = program::finish_child(command.spawn().unwrap());
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let said = said();
+        assert!(!said.is_empty(), "{run:?}");
+        assert!(said.lines().all(|line| line == "closed"), "{said}{run:?}");
+    }
+}
+
+/// Where Landlock does not keep monitors from each other, an ordinary user's monitor is not
+/// dumpable, unless a debugger is wanted. Its files of /proc are root's then.
+#[test]
+fn without_landlock_a_monitor_shows_nothing_to_its_user() {
+    let user = users().pop().unwrap();
+    let files = Files::new();
+    let shared = files.path("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join("f"), "text\n").unwrap();
+    chown(&shared, Some(user), Some(user)).unwrap();
+    for (option, owner) in [(None, 0), (Some("--debuggable"), user)] {
+        let mut command = Command::new(files.path("without"));
+        command.args(["landlock", &user.to_string()]);
+        command
+            .arg(files.path("paravane"))
+            .args(["run", "--kernel"]);
+        command.arg(files.path("vmlinux")).args(option);
+        command.arg("--volume");
+        command.arg(format!("{}:/x", shared.display()));
+        // The folder's thread goes through /proc/self/fd.
+        command.args(["--", "sh", "-c", "cat /x/f; echo y >/x/g; cat /x/g; read x"]);
+        command
+            .env_clear()
+            .env("XDG_CACHE_HOME", files.path("paravane-cache"))
+            .current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = Lines::of(child.stdout.take());
+        assert_eq!(output.next_within(program::PATIENCE), "text\n");
+        assert_eq!(output.next_within(program::PATIENCE), "y\n");
+        let found = fs::metadata(format!("/proc/{}/mem", child.id())).unwrap();
+        assert_eq!(found.uid(), owner, "{option:?}");
+        drop(child.stdin.take());
+        program::wait_within(&mut child, program::PATIENCE);
     }
 }

@@ -6,9 +6,8 @@
 
 use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Run};
-use paravane_tests::vm;
+use paravane_tests::{tree, vm};
 use std::process::Stdio;
-use std::thread;
 use std::time::Duration;
 
 fn contains(run: &Run, parts: &[&str]) {
@@ -77,7 +76,8 @@ fn a_hang() {
         .unwrap();
     let line = program::first_line(&mut child);
     assert_eq!(line, "ready\n");
-    thread::sleep(Duration::from_millis(300));
+    // Its clock interrupts it meanwhile.
+    tree::wait_busy(&tree::everything(child.id()), Duration::from_millis(300));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::QUIT).unwrap();
     let stderr = Lines::of(child.stderr.take()).rest_within(program::PATIENCE);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Damaged images and archives, and file systems without space: one line of explanation, the
-//! documented exit code, nothing left behind.
+//! documented exit code, no file left.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::is_root;
 use paravane_tests::{program, vm};
-use rustix::process::geteuid;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -265,8 +265,7 @@ fn output_without_room() {
 /// A full file system of a megabyte, mounted where only the command sees it.
 #[test]
 fn folders_without_room() {
-    if !geteuid().is_root() {
-        eprintln!("skipped: only root can mount a small file system");
+    if !is_root("mount a small file system") {
         return;
     }
     let script = r#"
@@ -350,8 +349,7 @@ fn folders_without_room() {
 /// file copied out of it.
 #[test]
 fn a_log_without_room() {
-    if !geteuid().is_root() {
-        eprintln!("skipped: only root can mount a small file system");
+    if !is_root("mount a small file system") {
         return;
     }
     let script = r#"

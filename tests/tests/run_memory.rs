@@ -6,6 +6,7 @@
 
 use paravane_tests::control_group::{ControlGroup, Names};
 use paravane_tests::lines::Lines;
+use paravane_tests::skip::skip;
 use paravane_tests::{program, vm};
 use std::fs;
 use std::io::Write;
@@ -37,7 +38,7 @@ const MIB: u64 = 1 << 20;
 fn a_guest_larger_than_its_control_group_is_reported() {
     const MAX: Names = ("memory.max", "memory.limit_in_bytes");
     let Some(group) = ControlGroup::new("memory", MAX) else {
-        eprintln!("skipped: this user may not make a control group for memory");
+        skip("this user may not make a control group for memory");
         return;
     };
     group.set(MAX, 300 * MIB);

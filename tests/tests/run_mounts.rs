@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::conditions::is_root;
 use paravane_tests::{program, vm};
-use rustix::process::geteuid;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -13,8 +13,7 @@ use std::process::{Command, Stdio};
 /// guest's next request.
 #[test]
 fn a_machine_outlives_mounts_of_the_host() {
-    if !geteuid().is_root() {
-        eprintln!("skipped: only root can mount");
+    if !is_root("mount") {
         return;
     }
     // The guest asks by a file for the next change, and waits for the answer.

@@ -73,7 +73,7 @@ impl Build {
         self.cache.path()
     }
 
-    /// Makes the build take so long while `child` waits for it. Returns the output of `child`.
+    /// Makes the build take a time while `child` waits for it. Returns the output of `child`.
     fn takes(self, time: Duration, mut child: Child) -> Run {
         std::thread::sleep(time);
         assert!(
@@ -93,7 +93,7 @@ fn start(command: &mut Command) -> Child {
         .unwrap()
 }
 
-/// A machine whose kernel takes so long to build.
+/// A machine whose kernel takes a time to build.
 fn machine(options: &[&str], time: Duration) {
     let build = Build::new();
     let mut command = program::command();
@@ -177,7 +177,7 @@ fn others_do_not_wait_for_what_is_made_ready() {
 #[test]
 fn a_kernel_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
-    // Nobody else opens this one.
+    // No other process opens this one.
     let kernel = folder.path().join("vmlinux");
     fs::copy(linux::kernel(), &kernel).unwrap();
     let opens = Opens::of(&kernel);

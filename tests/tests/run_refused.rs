@@ -58,6 +58,31 @@ fn bad_options() {
     }
 }
 
+/// The monitor of a machine in the background has no open files of the caller.
+#[test]
+fn descriptors_of_the_caller_in_the_background() {
+    let folder = tempfile::tempdir().unwrap();
+    let as_user = |words: &[&str]| {
+        let mut command = program::command();
+        command.env("XDG_STATE_HOME", folder.path()).args(words);
+        command
+    };
+    for (option, word) in [
+        ("--disk", "/dev/fd/0:ro"),
+        ("--disk", "/dev/stdin"),
+        ("--rootfs", "/proc/self/fd/0"),
+        ("--initrd", "/dev/fd/0"),
+    ] {
+        let parts = [&format!("{option} /"), "a machine in the background"];
+        for start in [&["run", "--detach"][..], &["create"]] {
+            let words = [start, &[option, word, "--", "true"]].concat();
+            refused(&mut as_user(&words), &parts);
+        }
+    }
+    let list = program::finish(&mut as_user(&["ps", "--all", "--json"]));
+    assert_eq!((list.code, list.stdout.trim()), (0, "[]"), "{list:?}");
+}
+
 #[test]
 fn bad_kernels() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::skip::skip;
 use paravane_tests::{program, vm};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -126,7 +127,7 @@ fn the_kernel_s_files_for_tracing_and_bpf_are_mounted() {
 #[test]
 fn modprobe_of_a_driver_that_is_built_in_succeeds() {
     if vm::kernel().is_some_and(|kernel| !kernel.with_file_name("modules.builtin").exists()) {
-        eprintln!("skipped: PARAVANE_TEST_KERNEL has no modules.builtin beside it");
+        skip("PARAVANE_TEST_KERNEL has no modules.builtin beside it");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

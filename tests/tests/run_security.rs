@@ -28,6 +28,11 @@ const THREADS: [&str; 12] = [
     "watch",
 ];
 
+/// Capabilities of root's that no thread of a machine keeps: SETPCAP, NET_ADMIN, NET_RAW,
+/// SYS_MODULE, SYS_RAWIO, SYS_CHROOT, SYS_ADMIN, MKNOD, BPF.
+const MIGHTY: u64 =
+    1 << 8 | 1 << 12 | 1 << 13 | 1 << 16 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 27 | 1 << 39;
+
 /// A machine with a device of each kind.
 fn machine(folder: &tempfile::TempDir) -> Command {
     with_devices(vm::command([""; 0]), folder)
@@ -94,6 +99,8 @@ fn every_thread_is_confined() {
             ("2".into(), "1".into()),
             "{status}"
         );
+        let kept = u64::from_str_radix(&field(&status, "CapPrm"), 16).unwrap();
+        assert_eq!(kept & MIGHTY, 0, "{status}");
         names.insert(field(&status, "Name"));
     }
     drop(child.stdin.take());

@@ -285,7 +285,7 @@ fn what_no_vcpu_does_is_no_attribute() {
     machine.end();
 }
 
-/// What a card is set up with, as it is at first and as it is told, then and later.
+/// The settings of a card, at first and after they are changed.
 #[test]
 fn attributes_of_cards_are_shown() {
     for (words, expected) in [

@@ -4,11 +4,14 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::screen::Screen;
-use paravane_tests::{tree, vm};
+use paravane_tests::{tree, vm, wait};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The time that a command has to end when its machine is asked to.
+const GRACE: Duration = Duration::from_secs(3);
 
 fn start(options: &[&str]) -> Screen {
     Screen::start(vm::command(options))
@@ -50,17 +53,32 @@ fn deaf() -> Screen {
     screen
 }
 
+/// Whether a process has not yet taken a SIGTERM: two that it has not are one.
+fn is_pending(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let pending = ["SigPnd:\t", "ShdPnd:\t"].map(|field| {
+        let bits = status.lines().find_map(|line| line.strip_prefix(field));
+        u64::from_str_radix(bits.unwrap(), 16).unwrap()
+    });
+    (pending[0] | pending[1]) >> (Signal::TERM.as_raw() - 1) & 1 == 1
+}
+
 #[test]
 fn ended_from_outside() {
     let mut screen = deaf();
+    let asked = Instant::now();
     screen.signal(Signal::TERM);
     assert_eq!(screen.end(), 128 + 15);
+    assert!(asked.elapsed() >= GRACE, "{:?}", asked.elapsed());
     // The second signal ends it at once.
     let mut screen = deaf();
+    let asked = Instant::now();
     screen.signal(Signal::TERM);
-    std::thread::sleep(Duration::from_millis(100));
+    let monitor = screen.id();
+    wait::until("the monitor has the signal", GRACE, || !is_pending(monitor));
     screen.signal(Signal::TERM);
     assert_eq!(screen.end(), 128 + 15);
+    assert!(asked.elapsed() < GRACE, "{:?}", asked.elapsed());
 }
 
 /// What a command does at SIGHUP, in a folder of the host.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Run};
+use paravane_tests::skip::{skip, skip_part};
 use paravane_tests::source_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -99,6 +100,111 @@ fn a_program_without_a_result_is_seen() {
     assert_eq!(script(TWO, judge).stdout, "all\n");
     let died = format!("{TWO}    `-p paravane-tests --test gdb`\n");
     assert_eq!(script(&died, judge).stdout, "some\n");
+}
+
+/// A test that was skipped has not passed, however often it ran. One that ran in part has.
+#[test]
+fn skipped_tests_are_counted_and_told() {
+    let log = "\
+test long_one ... ignored, takes minutes
+test conformance::kept   ... ignored
+test ignored_words ... ok
+test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out
+";
+    let said = "\
+kvm linux_runs: no /dev/kvm: not there
+kvm gdb::linux_runs: the same
+kvm linux_runs: no /dev/kvm, a second time
+vbusd linux_runs: only root can mount
+profile busy (in part): this host allows no perf
+";
+    let more = format!(
+        "printf %s '{said}' >\"$log.said\"; skipped_tests \"$log.said\"; \
+         tell_skipped \"$log.said\" \"$log\"; : >\"$log.said\"; \
+         skipped_tests \"$log.said\""
+    );
+    let run = script(log, &more);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "3\n0\n"), "{run:?}");
+    let mut told: Vec<&str> = run.stderr.lines().collect();
+    told.sort_unstable();
+    let mut expected: Vec<String> = said
+        .lines()
+        .chain([
+            "long_one: #[ignore] takes minutes",
+            "conformance::kept: #[ignore]",
+        ])
+        .map(|line| format!("==> skipped: {line}"))
+        .collect();
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+}
+
+/// What a test says is what the scripts count, also when programs say it at the same time.
+#[test]
+fn what_skipped_tests_say_is_counted() {
+    const AGAIN: &str = "PARAVANE_TEST_SKIPS";
+    if std::env::var_os(AGAIN).is_some() {
+        skip("a reason\nof two lines");
+        skip_part("a part");
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let this = std::env::current_exe().unwrap();
+    let both: Vec<_> = [(); 2]
+        .map(|()| {
+            let mut command = Command::new(&this);
+            command
+                .args(["--exact", "what_skipped_tests_say_is_counted"])
+                .env(AGAIN, "1")
+                .env("PARAVANE_SKIPPED", file.path())
+                .stdout(std::process::Stdio::null());
+            command.spawn().unwrap()
+        })
+        .into_iter()
+        .map(|mut child| program::wait_within(&mut child, program::PATIENCE).code())
+        .collect();
+    assert_eq!(both, [Some(0); 2]);
+    let said = fs::read_to_string(file.path()).unwrap();
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    let name = "scripts what_skipped_tests_say_is_counted";
+    let part = format!("{name} (in part): a part");
+    let whole = format!("{name}: a reason of two lines");
+    assert_eq!(lines, [&part, &part, &whole, &whole]);
+    let count = format!("skipped_tests {}", file.path().display());
+    assert_eq!(script("", &count).stdout, "1\n");
+}
+
+/// A program that needs the host for itself is found in the tests of each crate.
+#[test]
+fn programs_that_run_alone_are_those_of_every_crate() {
+    let folder = tempfile::tempdir().unwrap();
+    for (place, text) in [
+        (
+            "tests/tests/one.rs",
+            "//! One.\n\n// Alone: it measures time.\n",
+        ),
+        ("vbus/daemon/tests/two.rs", "// Alone: it measures time.\n"),
+        ("agent/tests/three.rs", "// Alone: it measures time.\n"),
+        ("agent/tests/four.rs", "//! // Alone: no line of its own.\n"),
+        ("agent/tests/five.rs", ""),
+        (
+            "vbus/core/tests/five.rs",
+            "// Alone: one of two programs.\n",
+        ),
+    ] {
+        let file = folder.path().join(place);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    let more = format!(
+        ". {}/lanes.sh; root={}; for name in one two three four five six; do \
+         if is_alone $name; then echo $name; fi; done",
+        source_root().join("scripts").display(),
+        folder.path().display()
+    );
+    let run = script("", &more);
+    assert_eq!(run.stdout, "one\ntwo\nthree\nfive\n", "{run:?}");
 }
 
 /// Programs in place of the system's: each prints by a script what a test needs.

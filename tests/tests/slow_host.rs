@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// From the wish to the end.
+/// From the request to the end.
 const END: Duration = Duration::from_secs(5);
 /// For a monitor to come to what its host is slow at.
 const THERE: Duration = Duration::from_secs(20);

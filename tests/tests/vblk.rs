@@ -68,7 +68,7 @@ impl Folder {
         self.path(name).display().to_string()
     }
 
-    /// A disk of so many MiB without content.
+    /// A disk of `mib` MiB without content.
     fn empty(&self, name: &str, mib: u64) -> String {
         let file = File::create(self.path(name)).unwrap();
         file.set_len(mib << 20).unwrap();
@@ -308,7 +308,7 @@ fn a_driver_may_leave_under_load_and_return() {
     assert_eq!(done.stdout.trim(), folder.sum("disk"), "{done:?}");
 }
 
-/// Requests that a connection had when it ended are made again, and nobody notices.
+/// Requests that a connection had when it ended are repeated, and no program notices.
 #[test]
 fn a_connection_that_ends_loses_no_request() {
     let folder = Folder::new();

@@ -34,7 +34,7 @@ fn file(vbusd: &Vbusd, name: &str) -> PathBuf {
     vbusd.folder().join("disks").join(name)
 }
 
-/// Makes a disk of so many MiB, without content.
+/// Creates a disk of `mib` MiB, without content.
 fn make_disk(vbusd: &Vbusd, name: &str, mib: u64) {
     let made = File::create(file(vbusd, name)).unwrap();
     made.set_len(mib << 20).unwrap();
@@ -58,7 +58,7 @@ fn command(vbusd: &Vbusd, words: &[&str], script: &str) -> Command {
     command
 }
 
-/// A machine that says lines and is told when to go on.
+/// A machine that prints lines and reads one before it continues.
 struct Talk {
     _ends: Ends,
     input: ChildStdin,

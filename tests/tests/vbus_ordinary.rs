@@ -42,7 +42,7 @@ const CLIENT: &str = "set -e
     sha256sum < /tmp/file | cut -d ' ' -f 1
     dd if=/dev/vbd0 bs=64k count=16 2>/dev/null | sha256sum | cut -d ' ' -f 1";
 
-/// A program that says lines and is told some.
+/// A program that prints lines and reads some.
 struct Talk {
     ends: Ends,
     input: ChildStdin,

@@ -169,7 +169,7 @@ impl Host {
         })
     }
 
-    /// A machine on the bus that says lines and is told when to go on.
+    /// A machine on the bus that prints lines and reads one before it continues.
     fn machine(&self, words: &[&str], script: &str) -> Talk {
         let mut command = vm::command(words);
         let script = format!("{UNTIL}{script}");

@@ -88,7 +88,7 @@ impl Host {
     }
 }
 
-/// Serves a file of so many MiB over HTTP.
+/// Serves a file of `mib` MiB over HTTP.
 fn server(mib: u32) -> String {
     format!(
         "mkdir /tmp/w; dd if=/dev/urandom of=/tmp/w/file bs=1M count={mib} 2>/dev/null
@@ -139,7 +139,7 @@ fn exchange(vbusd: &Vbusd, bus: &str) {
 fn of_one_bus_meet(vbusd: &Vbusd) {
     const STRAYS: u64 = 3;
     let mut lan = Host::start(vbusd, "lan", 0, "");
-    // What is for an address of another bus reaches nobody.
+    // A frame for an address of another bus reaches no port.
     let mut other = Host::start(vbusd, "other", STRAYS, &lan.address);
     let only_strays = [STRAYS, 0, STRAYS];
     assert_eq!(counts(vbusd, "other"), only_strays);

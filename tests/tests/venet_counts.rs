@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_millis(3);
 const WAKE_UP_COST: u64 = 4;
 /// How often an idle card's thread may be given a CPU in three seconds.
 const IDLE_RUNS: u64 = 12;
-/// One of so many idle times of three seconds must be within these limits.
+/// One of this number of idle times of three seconds must be within these limits.
 const IDLE_TRIES: usize = 5;
 /// One test at a time: what another one does with the processors is counted, too.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -136,7 +136,7 @@ fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     assert!(notifications > 0 && notifications < TRIPS * 2);
     assert!(interrupts > 10 && interrupts < TRIPS * 2);
 
-    // The connections have ended, and nobody does anything. What else the host runs can take time
+    // The connections have ended, and no program runs. What else the host runs can take time
     // from a try, and what is wrong with the card or the vCPU shows in each.
     std::thread::sleep(Duration::from_secs(1));
     let tries = (0..IDLE_TRIES).map(|_| idle(&mut machine));

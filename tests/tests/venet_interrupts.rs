@@ -232,7 +232,7 @@ fn an_interrupt_leaves_a_vcpu_that_goes_offline_and_returns() {
         machine.progress(&[0, 1]);
         machine.comes_to(1, 1);
     }
-    // A card that is set up anew while the vCPU is away keeps to the others.
+    // A card that is set up again while the vCPU is offline uses only the others.
     machine
         .worker
         .does(&format!("echo 0 >{online}; /x/nic eth0 1; /x/nic eth0 2"));

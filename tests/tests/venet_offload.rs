@@ -20,7 +20,7 @@ fn machine(vbusd: &Vbusd, address: &str, script: &str) -> Command {
         Some(six) => format!("{}/64", six.trim_end_matches(']')),
         None => format!("{address}/24"),
     };
-    // Nobody else has this address, so Linux need not ask for it, which takes a second.
+    // No other card has this address, so Linux need not ask for it, which takes a second.
     let script = format!(
         "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
          ip link set eth0 up && ip addr add {own} dev eth0 || exit 9\n{script}"

@@ -137,7 +137,7 @@ fn trips(machine: &mut Worker, port: u16) {
     ));
 }
 
-/// Round trips, and where the card was meanwhile.
+/// Round trips, and where the card was during them.
 fn watched_trips(machine: &mut Worker, port: u16, allowed: &CpuSet) -> Vec<Place> {
     let (monitor, over) = (machine.pid(), AtomicBool::new(false));
     let card = card(monitor);

@@ -53,8 +53,8 @@ fn no_worker_ends_what_a_reader_waits_for() {
     machine.end();
 }
 
-/// What nobody has read is read again, with or without those that are near it. Returns the requests
-/// and the device's notifications and interrupts.
+/// Runs a command after the guest's cache was dropped, with or without reading nearby files
+/// together. Returns the requests and the device's notifications and interrupts.
 fn read_again(machine: &mut Worker, together: bool, command: &str) -> [u64; 3] {
     switch(machine, "read_nearby", together);
     machine.does("echo 1 >/proc/sys/vm/drop_caches");
@@ -126,8 +126,8 @@ fn a_file_of_each_folder_brings_few_others() {
     machine.end();
 }
 
-/// Nobody waits until the device has forgotten a file, so it does not tell of that. With these
-/// options there are no messages, which would take interrupts.
+/// No thread waits until the device has forgotten a file, so the device does not report that. With
+/// these options there are no messages, which would take interrupts.
 #[test]
 fn what_is_forgotten_takes_no_interrupt() {
     const FORGOTTEN: u64 = FOLDERS * FILES;
@@ -292,8 +292,9 @@ fn making_a_file_takes_two_requests() {
     machine.end();
 }
 
-/// The guest makes, writes, closes, removes and forgets each file. It is told of none of that: a
-/// message for each would be more than the other requests. What the host does, it is told.
+/// The guest makes, writes, closes, removes and forgets each file. It gets messages about none of
+/// that: a message for each would be more than the other requests. It gets messages about what the
+/// host does.
 #[test]
 fn own_changes_cost_no_message() {
     const NEW: u64 = 200;

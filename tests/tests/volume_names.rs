@@ -18,7 +18,7 @@ fn a_close_takes_no_notification() {
     let notifications = figure(&machine, "notifications") - before;
     println!("{notifications} notifications");
     assert!(number >= 3 * NEW, "{number}");
-    // Made and written; a close by itself is told after 10 ms or more.
+    // Created and written; a close by itself is sent after 10 ms or more.
     assert!(notifications < 2 * NEW + NEW / 2, "{notifications}");
     machine.end();
 }
@@ -48,7 +48,7 @@ fn what_is_copied_is_not_looked_up() {
         requests(&mut machine, &copy)
     });
     assert!(numbers[1] + ALL <= numbers[0], "{numbers:?}");
-    // `tar` sets owner, mode and time. It looks at the folder above each file, and asks nobody for
+    // `tar` sets owner, mode and time. It looks at the folder above each file, and asks for no
     // capabilities of what it has just made.
     assert!(numbers[1] <= 7 * ALL + 6 * FOLDERS + OTHERS, "{numbers:?}");
     machine.end();

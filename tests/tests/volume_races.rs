@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::over::Over;
+use paravane_tests::volume::open_files;
 use paravane_tests::worker::Worker;
+use paravane_tests::{program, wait};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +18,7 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// What the guest sees, in a line.
 const LOOK: &str =
     "for n in a b c d; do printf '%s,' \"$(cat $n 2>/dev/null | tr '\\n' ' ')\"; done";
-/// What it does meanwhile.
+/// What it does at the same time.
 const WORK: &str = "i=0; while [ $i -lt 40 ]; do echo guest$i >a; echo guest$i >>b; mv b c; \
     cat a b c d >/dev/null; echo guest$i >>d; rm a; echo guest$i >c; mkdir e; rmdir e; \
     chmod 600 d; i=$((i + 1)); done 2>/dev/null";
@@ -128,7 +130,7 @@ fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
 }
 
 /// Files that the guest reads together while both sides write to them: what it sees at last is what
-/// the host has, also of those that nobody has read since.
+/// the host has, also of those that were not read since.
 #[test]
 fn files_that_are_read_together_are_the_hosts() {
     const FILES: usize = 24;
@@ -232,7 +234,7 @@ fn names_in_folders_that_are_just_made_are_seen() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _over = Over(&over);
-        scope.spawn(|| {
+        let maker = scope.spawn(|| {
             for number in 0..FOLDERS {
                 let path = folder.join(format!("d{number}/x"));
                 while fs::write(&path, "").is_err() {
@@ -245,8 +247,8 @@ fn names_in_folders_that_are_just_made_are_seen() {
         machine.tell(&format!(
             "i=0; while [ $i -lt {FOLDERS} ]; do mkdir d$i; [ -e d$i/x ]; i=$((i + 1)); done"
         ));
-        // The host is at most one folder late.
-        std::thread::sleep(Duration::from_millis(500));
+        let all = "the host has made its files";
+        wait::until(all, program::PATIENCE, || maker.is_finished());
     });
     let made = (0..FOLDERS).filter(|number| folder.join(format!("d{number}/x")).exists());
     let wanted = made.count().to_string();
@@ -264,37 +266,26 @@ fn names_in_folders_that_are_just_made_are_seen() {
 #[test]
 fn what_is_closed_is_closed_on_the_host() {
     let mut machine = machine();
-    let folder = machine.shared();
-    let open = |machine: &Worker| {
-        let fds = fs::read_dir(format!("/proc/{}/fd", machine.pid())).unwrap();
-        let files = fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-        // Those for the guest's inodes stay open, and are no handles.
-        let inside = files.filter(|file| file.starts_with(&folder));
-        inside.count()
-    };
     machine.does("for i in 1 2 3; do echo $i >f$i; done");
-    std::thread::sleep(Duration::from_millis(200));
-    let before = open(&machine);
-    machine.does("for i in 1 2 3; do echo $i >>f$i; done");
-    let begun = Instant::now();
-    while open(&machine) > before {
-        assert!(begun.elapsed() < BOUND, "{} are open", open(&machine));
-    }
+    wait::equal(BOUND, &0, || open_files(&machine));
+    machine.does("exec 9>>f1");
+    assert_eq!(open_files(&machine), 1);
+    machine.does("exec 9>&-; for i in 1 2 3; do echo $i >>f$i; done");
+    wait::equal(BOUND, &0, || open_files(&machine));
     // Many at once, with removals and new files of the same name in between.
     machine.does(
         "i=0; while [ $i -lt 300 ]; do echo $i >t; rm t; echo $i >t; echo $i >u$((i % 40)); \
          mv t v; i=$((i + 1)); done; rm v u*",
     );
-    let begun = Instant::now();
-    while open(&machine) > before {
-        assert!(begun.elapsed() < BOUND, "{} are open", open(&machine));
+    wait::equal(BOUND, &0, || {
         machine.does("");
-    }
+        open_files(&machine)
+    });
     machine.does("echo last >f1");
     machine.end();
 }
 
-/// While a program is open for writing, nobody can execute it.
+/// While a program is open for writing, it cannot be executed.
 #[test]
 fn a_program_that_the_guest_has_copied_runs_on_the_host() {
     let mut machine = machine();

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::skip::skip;
 use paravane_tests::worker::Worker;
 use paravane_tests::{linux, source_root};
 use rustix::fs::{XattrFlags, setxattr};
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The guest sees a change after some milliseconds, or a second where none are reported. One that
-/// is not reported by mistake it would see after 30 s. A busy host may stop the machine meanwhile.
+/// is not reported by mistake it would see after 30 s. A busy host may stop the machine in between.
 const BOUND: Duration = Duration::from_secs(10);
 
 /// Puts the program there that shows them.
@@ -55,7 +56,7 @@ fn rights_that_a_write_takes_away_are_gone_in_the_guest() {
     machine.end();
 }
 
-/// A guest remembers that a program has no capabilities, until somebody gives it some. With
+/// A guest remembers that a program has no capabilities, until it gets some. With
 /// `cache=none` each start asks.
 #[test]
 fn capabilities_that_the_host_gives_are_seen() {
@@ -77,7 +78,7 @@ fn capabilities_that_the_host_gives_are_seen() {
                 XattrFlags::empty(),
             );
             if round == 0 && given == Err(Errno::PERM) {
-                eprintln!("skipped: only root gives capabilities");
+                skip("only root gives capabilities");
                 machine.end();
                 return;
             }
@@ -98,7 +99,7 @@ fn capabilities_that_the_guest_gives_are_in_force_at_once() {
         assert_eq!(machine.tell(look).trim(), "0", "{round}");
         let given = machine.tell("./privs give privs 2>&1");
         if round == 0 && given.contains("Operation not permitted") {
-            eprintln!("skipped: only root gives capabilities");
+            skip("only root gives capabilities");
             machine.end();
             return;
         }

@@ -105,8 +105,8 @@ fn look(before: &HashMap<String, Still>) -> HashMap<String, Still> {
     all
 }
 
-/// Since when a thread does not run: since the look before, or one earlier, if it has not run
-/// meanwhile.
+/// Since when a thread does not run: since the previous look, or an earlier one, if it has not run
+/// since.
 fn since(before: &HashMap<String, Still>, one: &Still) -> Instant {
     let same = before.get(&one.folder).filter(|old| old.run == one.run);
     same.map_or(one.since, |old| old.since)

@@ -32,7 +32,7 @@ impl Fault {
     }
 }
 
-/// A fault that needs luck is found in one of so many runs.
+/// A fault that needs luck is found in one of this number of runs.
 const TRIES: usize = 48;
 
 /// The one test of the list that looks at the end of the machine: the suite cannot.

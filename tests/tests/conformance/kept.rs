@@ -6,6 +6,7 @@
 
 use crate::{alone, kept_linux, suite};
 use libtest_mimic::{Failed, Trial};
+use paravane_tests::skip::skip_named;
 use paravane_tests::{bare, program, source_root};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +154,7 @@ fn old_guests(version: &str, guest: &Path, long: bool) -> Vec<Trial> {
     all.map(trial).collect()
 }
 
-/// The guest that takes the first section after those that it knows for one that nobody knows.
+/// The guest that takes the first section after those that it knows for one that no layer has.
 /// Later ones ask for a number that will stay free.
 const ASKS_TOO_NEAR: &str = "vmi-1.0";
 
@@ -192,10 +193,10 @@ fn old_linux(version: &str, name: &str, hash: &str) -> Vec<Trial> {
     let trial = |layer: &'static str, run: fn(&Path, &str) -> Result<(), Failed>| {
         let (hash, version, file) = (hash.to_string(), version.to_string(), name.to_string());
         let name = format!("kept::{version}::old_linux::{layer}");
-        alone(name, move || {
+        alone(name.clone(), move || {
             match kept_linux::file(&version, &file, &hash)? {
                 Ok(file) => run(&file, layer)?,
-                Err(why) => eprintln!("skipped: {why}"),
+                Err(why) => skip_named(&name, &why),
             }
             Ok(())
         })

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 pub const LAYERS: [&str; 3] = ["none", "native", "native-stats"];
 
-/// A suite has at least so many tests.
+/// The least number of tests in a suite.
 const FEWEST_TESTS: usize = 100;
 /// Repetitions in the long version, to catch failures that are rare.
 const REPETITIONS: usize = 5;
@@ -184,7 +184,7 @@ fn filter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The guest is told which layer to find, so a layer that is silently not found cannot pass.
+/// The guest's command line names the layer, so a layer that is silently not found cannot pass.
 fn wrong_layer() -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("layer.rom");

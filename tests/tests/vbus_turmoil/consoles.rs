@@ -167,7 +167,7 @@ pub fn read_text(path: &Path, seen: &Seen, end: &AtomicBool) {
         let open = read_for(&mut stream, Some(time), |bytes| text.take(bytes));
         assert!(open, "the console has closed a connection");
         if client % 3 == 0 {
-            // More comes meanwhile, which nobody reads.
+            // More arrives in this time, which no client reads.
             thread::sleep(Duration::from_millis(30));
             drop(stream);
             text.killed();
