@@ -22,7 +22,7 @@ pub static KVM_ROM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/kvm
 /// header.
 pub static PROCESS_LAYER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/layers/process.elf"));
 
-/// The same layer with a counter and a histogram of cycles for each call.
+/// The layer of the process hypervisor with a counter and a histogram of cycles for each call.
 pub static PROCESS_STATS_LAYER: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/layers/process-stats.elf"));
 

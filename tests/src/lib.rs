@@ -48,6 +48,7 @@ pub mod vm;
 pub mod vmi_guest;
 #[expect(unsafe_code, reason = "makes a descriptor of fanotify")]
 pub mod volume;
+pub mod volume_shell;
 pub mod wait;
 pub mod witness;
 pub mod worker;

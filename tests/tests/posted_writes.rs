@@ -64,11 +64,21 @@ fn a_flush_takes_the_write_along() {
     let apart = counts("virtio_blk.posted_writes=0");
     println!("posted {posted:?}, apart {apart:?}");
     // Opening and closing the disk may cost a few more.
-    let about = |count: u64, each: u64| (BLOCKS * each..BLOCKS * each + BLOCKS / 2).contains(&count);
-    assert!(about(posted[0], 2) && about(apart[0], 2), "{posted:?} {apart:?}");
+    let about =
+        |count: u64, each: u64| (BLOCKS * each..BLOCKS * each + BLOCKS / 2).contains(&count);
+    assert!(
+        about(posted[0], 2) && about(apart[0], 2),
+        "{posted:?} {apart:?}"
+    );
     // The timer may come between a write and its flush.
-    assert!(posted[1] < BLOCKS * 5 / 4 && posted[2] < BLOCKS * 5 / 4, "{posted:?}");
-    assert!(apart[1] > BLOCKS * 7 / 4 && apart[2] > BLOCKS * 7 / 4, "{apart:?}");
+    assert!(
+        posted[1] < BLOCKS * 5 / 4 && posted[2] < BLOCKS * 5 / 4,
+        "{posted:?}"
+    );
+    assert!(
+        apart[1] > BLOCKS * 7 / 4 && apart[2] > BLOCKS * 7 / 4,
+        "{apart:?}"
+    );
 }
 
 /// A posted write has ended before the host refuses it. Then no flush succeeds, so that no program
@@ -95,7 +105,16 @@ fn no_flush_succeeds_after_a_posted_write_was_lost() {
         syncs(100, 400),
         syncs(0, 0)
     );
-    let machine = vm::command(["--timeout", "60", "--disk", "disk", "--", "sh", "-c", &guest]);
+    let machine = vm::command([
+        "--timeout",
+        "60",
+        "--disk",
+        "disk",
+        "--",
+        "sh",
+        "-c",
+        &guest,
+    ]);
     let mut command = std::process::Command::new("unshare");
     command
         .args(["--mount", "sh", "-c", mount, "sh"])

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A machine on a bus, whose script runs with its address set.
 fn machine(vbusd: &Vbusd, bus: &str, address: &str, script: &str) -> Command {
-    let net = format!("bus:{bus}/{bus}-switch");
+    // The bus has one network.
+    let net = format!("bus:{bus}");
     let script =
         format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up || exit 9\n{script}");
     vbusd.machine(&["--net", &net, "--timeout", "120", "--", "sh", "-c", &script])
@@ -275,7 +276,12 @@ fn what_cannot_be_is_refused_in_a_line() {
     refused("bus:lan/none", &[], "there is no device none on the bus");
     refused("bus:none/switch", &[], "may not join bus none");
     refused("bus:lan/mirror", &[], "is no network: its type is echo");
-    refused("bus:lan", &[], "bus:NAME/DEVICE");
+    refused("bus:", &[], "bus:NAME");
+    daemon.done(&["create-bus", "empty"]);
+    refused("bus:empty", &[], "bus empty has no network");
+    daemon.done(&["link", "lan", "other-switch"]);
+    let named = "name one, as in bus:lan/lan-switch or bus:lan/other-switch";
+    refused("bus:lan", &[], named);
     refused(
         "bus:lan/lan-switch",
         &["--publish", "8080:80"],

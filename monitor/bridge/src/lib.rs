@@ -43,6 +43,7 @@ mod make;
 #[expect(unsafe_code, reason = "rings in guest memory")]
 mod memory;
 mod model;
+mod only_card;
 #[cfg(test)]
 mod pair_tests;
 mod place;
@@ -67,6 +68,7 @@ pub use console::Console;
 pub use disk::{Disk, Fault};
 pub use far::Far;
 pub use far_disk::FarDisk;
+pub use only_card::only_card;
 pub use paravane_vbus_cards::{Stack, Wire};
 #[cfg(feature = "test-hooks")]
 pub use planted::plant;

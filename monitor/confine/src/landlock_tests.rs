@@ -2,10 +2,12 @@
 //! Landlock rules at work: threads enter them and open files.
 
 use super::file_rules::Files;
-use super::{Domain, enter_domain, thread_policies};
-use rustix::thread::CapabilitySet;
+use super::{Domain, OnlyOwn, enter_domain, only_own_processes};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Child, Command};
 
 /// Runs `body` on a thread of its own, which cannot leave the rules again.
 fn confined<T: Send>(files: &Files, body: impl FnOnce() -> T + Send) -> T {
@@ -94,33 +96,62 @@ fn only_the_files_that_are_given() {
     });
 }
 
-/// Without these capabilities neither a mistake in the device nor code that has taken over the
-/// thread can use them.
-#[test]
-fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
-    let kept = |thread| thread_policies::policy(thread).unwrap().capabilities;
-    let kept_by_fs = kept("fs").unwrap();
-    for name in ["FSETID", "SETFCAP", "MKNOD", "SYS_ADMIN"] {
-        assert!(
-            !kept_by_fs.contains(CapabilitySet::from_name(name).unwrap()),
-            "{name}"
-        );
+/// A child that waits, and ends with this.
+struct Waiting(Child);
+
+impl Waiting {
+    fn new() -> Self {
+        Waiting(Command::new("sleep").arg("600").spawn().unwrap())
     }
-    assert!(kept("fs-suid").is_none());
-    let before = rustix::thread::capabilities(None).unwrap();
+
+    /// Whether this thread may look at its memory and at its files.
+    fn shows(&self) -> [bool; 2] {
+        let folder = format!("/proc/{}", self.0.id());
+        [
+            File::open(format!("{folder}/mem")).is_ok(),
+            fs::read_link(format!("{folder}/fd/0")).is_ok(),
+        ]
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A monitor's watch opens any file, and must not open the memory of another machine.
+#[test]
+fn other_processes_of_the_user_are_closed() {
+    let other = Waiting::new();
+    assert_eq!(other.shows(), [true; 2]);
+    let name = format!("paravane-confine-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let _listener = UnixListener::bind_addr(&address).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let _file_listener = UnixListener::bind(&path).unwrap();
+    let reach = || UnixStream::connect_addr(&address).is_ok();
+    assert!(reach());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            super::keep_capabilities(kept_by_fs).unwrap();
-            rustix::thread::capabilities(None).unwrap()
+            if only_own_processes().unwrap() == OnlyOwn::Unknown {
+                eprintln!("this host has no Landlock, or an old one");
+                return;
+            }
+            assert_eq!(other.shows(), [false; 2]);
+            assert!(!reach());
+            // It may look at its own, also if they enter a domain of their own, and reach files.
+            let own = Waiting::new();
+            assert_eq!(own.shows(), [true; 2]);
+            assert!(fs::read_link("/proc/self/fd/0").is_ok());
+            assert!(UnixStream::connect(&path).is_ok());
+            fs::rename(&path, folder.path().join("other")).unwrap();
+            assert!(File::open("/proc/self/mem").is_ok());
         });
-        let sets = thread.join().unwrap();
-        assert_eq!(
-            (sets.effective, sets.permitted),
-            (before.effective & kept_by_fs, before.permitted & kept_by_fs)
-        );
+        thread.join().unwrap();
     });
-    assert_eq!(
-        rustix::thread::capabilities(None).unwrap().permitted,
-        before.permitted
-    );
+    // Others may look at it, and this thread is not in the domain.
+    assert!(reach() && other.shows() == [true; 2]);
 }

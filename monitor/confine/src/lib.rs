@@ -3,11 +3,12 @@
 //!
 //! After its setup, and before it reads anything that a guest has written, each thread enters its
 //! seccomp policy (`monitor/policies/monitor.json`) and gives up the files that it does not need
-//! ([`Files`], Landlock). Where its policy says so, it gives up capabilities too. All of this holds
-//! for the thread and for the threads that it creates, and cannot be undone.
+//! ([`Files`], Landlock). It also gives up all capabilities but those that its policy lists. All of
+//! this holds for the thread and for the threads that it creates, and cannot be undone.
 
 mod closed_domain;
 mod file_rules;
+mod own_processes;
 mod passed_files;
 pub mod policy_language;
 mod process_handles;
@@ -16,6 +17,7 @@ mod violation;
 
 pub use closed_domain::{Domain, SIGNALS as SIGNALS_SCOPED, enter as enter_domain};
 pub use file_rules::{Files, landlock_version};
+pub use own_processes::{OnlyOwn, only_own_processes};
 pub use passed_files::pass_files;
 pub use process_handles::{Kept, keep};
 pub use violation::restore_terminal;
@@ -49,9 +51,7 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
     let policy = thread_policies::policy(thread).with_context(complain)?;
     violation::watch(name).with_context(complain)?;
     files.keep_only().with_context(complain)?;
-    if let Some(keep) = policy.capabilities {
-        keep_capabilities(keep).with_context(complain)?;
-    }
+    keep_capabilities(policy.capabilities).with_context(complain)?;
     seccompiler::apply_filter(&policy.filter).with_context(complain)?;
     #[cfg(feature = "test-hooks")]
     if PLANTED.get().is_some_and(|planted| planted == thread) {
@@ -66,12 +66,17 @@ pub fn enter(thread: &str, files: &Files) -> anyhow::Result<()> {
 /// Drops all other capabilities of this thread, for good.
 fn keep_capabilities(keep: CapabilitySet) -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
+    if keep.contains(sets.effective | sets.permitted | sets.inheritable) {
+        return Ok(());
+    }
     sets.effective &= keep;
     sets.permitted &= keep;
     sets.inheritable &= keep;
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
+#[cfg(test)]
+mod capability_tests;
 #[cfg(test)]
 mod landlock_tests;
 #[cfg(test)]

@@ -245,6 +245,7 @@ fn constant(name: &str) -> Option<u64> {
         "AF_INET6" => libc::AF_INET6,
         "SOCK_STREAM" => libc::SOCK_STREAM,
         "SOCK_DGRAM" => libc::SOCK_DGRAM,
+        "SOCK_SEQPACKET" => libc::SOCK_SEQPACKET,
         // The type bits of a socket's type argument. The other bits are flags.
         "SOCK_TYPES" => 0xf,
         "SOL_SOCKET" => libc::SOL_SOCKET,

@@ -49,7 +49,7 @@ fn number(first: RawFd, index: usize) -> RawFd {
 }
 
 /// Occupies consecutive free numbers with a descriptor that refers to no process. Other threads may
-/// open files meanwhile.
+/// open files at the same time.
 fn reserve() -> io::Result<RawFd> {
     let nobody = eventfd(0, EventfdFlags::CLOEXEC)?;
     let (mut row, mut others) = (Vec::new(), Vec::new());

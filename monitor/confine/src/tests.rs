@@ -2,18 +2,14 @@
 //! The policies at work: children enter one and make calls.
 
 mod libraries;
+mod processes;
 mod rings;
 mod sockets;
 
-use super::keep;
 use super::process_handles;
 use super::thread_policies::{MONITOR, compile};
 use seccompiler::BpfProgram;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +80,8 @@ fn no_thread_gets_further() {
     let new_namespace = u64::try_from(libc::CLONE_NEWUSER).unwrap();
     let (kept, last) = reserved();
     let (parent, kill) = (u64::from(std::os::unix::process::parent_id()), 9);
-    let forbidden: [(libc::c_long, [u64; 6]); 46] = [
+    let own = u64::from(std::process::id());
+    let forbidden: [(libc::c_long, [u64; 6]); 59] = [
         // Signals to any process; -1 means all.
         (libc::SYS_kill, [1 << 30, kill, 0, 0, 0, 0]),
         (libc::SYS_kill, [u64::MAX, kill, 0, 0, 0, 0]),
@@ -135,6 +132,22 @@ fn no_thread_gets_further() {
         (libc::SYS_mprotect, [0, 4096, 4, 0, 0, 0]),
         (libc::SYS_socket, [16, 3, 0, 0, 0, 0]),
         (libc::SYS_socket, [2, 3, 0, 0, 0, 0]),
+        // Limits end processes: RLIMIT_CPU of another one, and of this one.
+        (libc::SYS_prlimit64, [parent, 0, 1 << 12, 0, 0, 0]),
+        (libc::SYS_prlimit64, [parent, 0, 0, 1 << 12, 0, 0]),
+        (libc::SYS_prlimit64, [own, 0, 0, 1 << 12, 0, 0]),
+        (libc::SYS_prlimit64, [0, 0, 1 << 12, 0, 0, 0]),
+        (libc::SYS_setrlimit, [0; 6]),
+        // The services of a user: the session's bus, docker, agents of keys.
+        (libc::SYS_socket, [1, 1, 0, 0, 0, 0]),
+        (libc::SYS_socket, [1, 0x80801, 0, 0, 0, 0]),
+        (libc::SYS_socketpair, [1, 2, 0, 0, 0, 0]),
+        (libc::SYS_socketpair, [1, 5, 0, 0, 0, 0]),
+        (libc::SYS_socketpair, [2, 1, 0, 0, 0, 0]),
+        // SO_ATTACH_FILTER, SO_SNDBUFFORCE and SO_PEERPIDFD.
+        (libc::SYS_setsockopt, [u64::MAX, 1, 26, 0, 0, 0]),
+        (libc::SYS_setsockopt, [u64::MAX, 1, 32, 0, 0, 0]),
+        (libc::SYS_getsockopt, [u64::MAX, 1, 77, 0, 0, 0]),
         // TIOCSTI.
         (libc::SYS_ioctl, [0, 0x5412, 0, 0, 0, 0]),
         // Calls with 32-bit numbers on the same processor.
@@ -375,6 +388,39 @@ fn arguments_decide() {
             Fate::Died,
         ),
         ("main", libc::SYS_socket, [1, 1, 0, 0, 0, 0], Fate::Died),
+        (
+            "main",
+            libc::SYS_socketpair,
+            [1, 0x80001, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        // Reads a limit.
+        ("main", libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0], Fate::Made),
+        (
+            "main",
+            libc::SYS_setsockopt,
+            [at, 1, 20, 0, 0, 0],
+            Fate::Died,
+        ),
+        (
+            "main",
+            libc::SYS_getsockopt,
+            [at, 1, 4, 0, 0, 0],
+            Fate::Died,
+        ),
+        // vbusd's sockets have packets.
+        (
+            "vbus-join",
+            libc::SYS_socket,
+            [1, 0x80805, 0, 0, 0, 0],
+            Fate::Made,
+        ),
+        (
+            "vbus-join",
+            libc::SYS_socket,
+            [1, 2, 0, 0, 0, 0],
+            Fate::Died,
+        ),
     ] {
         assert_eq!(
             fate(&filters[thread], call, args),
@@ -382,44 +428,6 @@ fn arguments_decide() {
             "{thread}: call {call} {args:x?}"
         );
     }
-}
-
-/// The kernel takes it for a descriptor of a process, and every thread that reads statistics can
-/// open it.
-#[test]
-fn an_open_folder_of_a_process_grants_no_kill() {
-    let mut victim = Command::new("sleep")
-        .arg("600")
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let folder = File::open(format!("/proc/{}", victim.id())).unwrap();
-    let number = u64::try_from(folder.as_raw_fd()).unwrap();
-    let kill = [number, 9, 0, 0, 0, 0];
-    for (name, filter) in filters() {
-        let fate = fate(&filter, libc::SYS_pidfd_send_signal, kill);
-        assert_eq!(fate, Fate::Died, "{name}");
-    }
-    assert!(victim.try_wait().unwrap().is_none());
-    // Without a policy it works.
-    rustix::process::pidfd_send_signal(&folder, rustix::process::Signal::KILL).unwrap();
-    assert_eq!(victim.wait().unwrap().signal(), Some(9));
-}
-
-/// The reserved descriptors keep their meaning, and end the process for which they were kept.
-#[test]
-fn what_is_kept_ends_its_process() {
-    let mut victim = Command::new("sleep")
-        .arg("600")
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = rustix::process::Pid::from_child(&victim);
-    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
-    let kept = keep(&process).unwrap();
-    drop(process);
-    kept.kill();
-    assert_eq!(victim.wait().unwrap().signal(), Some(9));
 }
 
 /// A thread that reads the host's statistics opens nothing for writing and creates or truncates
@@ -476,24 +484,5 @@ fn the_figures_policy_only_reads() {
             Fate::Died,
             "{thread}"
         );
-    }
-}
-
-/// A signal that the monitor sends to itself reaches only itself.
-#[test]
-fn own_signals_are_for_this_process() {
-    let own = u64::from(std::process::id());
-    let signals =
-        [libc::SIGABRT, libc::SIGRTMIN() + 4].map(|signal| u64::from(signal.unsigned_abs()));
-    for (name, filter) in filters() {
-        for signal in signals {
-            // There is no such thread: only the filter's answer counts.
-            let made = fate(&filter, libc::SYS_tgkill, [own, 1 << 30, signal, 0, 0, 0]);
-            assert_eq!(made, Fate::Made, "{name}");
-            for other in [1, own + 1, 1 << 30, u64::MAX] {
-                let died = fate(&filter, libc::SYS_tgkill, [other, 1 << 30, signal, 0, 0, 0]);
-                assert_eq!(died, Fate::Died, "{name}: {other} {signal}");
-            }
-        }
     }
 }

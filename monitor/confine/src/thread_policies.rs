@@ -50,8 +50,9 @@ pub struct Group {
     /// For a thread: the sets that it uses.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// For a thread: the capabilities that it keeps if it has them. Without a list it keeps all.
-    pub capabilities: Option<Vec<String>>,
+    /// The capabilities that a thread with these calls keeps if it has them.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
     pub calls: Vec<Call>,
 }
 
@@ -60,7 +61,7 @@ pub struct Group {
 pub struct Policy {
     pub filter: BpfProgram,
     /// The capabilities that it keeps.
-    pub capabilities: Option<CapabilitySet>,
+    pub capabilities: CapabilitySet,
 }
 
 /// Ends the machine: the thread gets a signal, whose handler reports the call.
@@ -108,11 +109,7 @@ pub fn compile(text: &str) -> anyhow::Result<BTreeMap<String, Policy>> {
         let complain = || format!("policies/monitor.json, thread {}", thread.name);
         let calls = calls(&policies, thread).with_context(complain)?;
         let filter = assemble(prologue(), &calls, &OTHERWISE, &names).with_context(complain)?;
-        let capabilities = thread
-            .capabilities
-            .as_ref()
-            .map(|names| capabilities(names));
-        let capabilities = capabilities.transpose().with_context(complain)?;
+        let capabilities = capabilities(&policies, thread).with_context(complain)?;
         all.insert(
             thread.name.clone(),
             Policy {
@@ -148,12 +145,19 @@ pub fn variants(policies: &Policies) -> Vec<Group> {
     all
 }
 
-/// Capabilities by their names, without the prefix `CAP_` of the kernel's headers.
-fn capabilities(names: &[String]) -> anyhow::Result<CapabilitySet> {
+/// A thread's capabilities: those of its sets, and its own. Their names lack the prefix `CAP_` of
+/// the kernel's headers.
+fn capabilities(policies: &Policies, thread: &Group) -> anyhow::Result<CapabilitySet> {
     let known = |name: &String| {
         CapabilitySet::from_name(name).with_context(|| format!("`{name}` is no capability"))
     };
-    names.iter().map(known).collect()
+    let of_sets = policies.sets.iter();
+    let of_sets = of_sets.filter(|set| thread.sets.contains(&set.name));
+    of_sets
+        .chain([thread])
+        .flat_map(|group| &group.capabilities)
+        .map(known)
+        .collect()
 }
 
 /// A thread's calls: those of its sets in their order, then its own. Entries of the same call are
@@ -281,6 +285,7 @@ mod tests {
                 "\"reason\": \"\", \"x\": \"",
                 "unknown field",
             ),
+            ("[\"KILL\"]", "[\"KIL\"]", "`KIL` is no capability"),
         ] {
             assert!(MONITOR.contains(from), "{from}");
             let error = format!("{:#}", compile(&MONITOR.replace(from, to)).unwrap_err());

@@ -3,7 +3,7 @@
 //!
 //! The kernel does not execute the call and sends the thread a SIGSYS, which cannot be blocked or
 //! ignored in that case. The handler restores the terminal, reports the call and ends the process.
-//! The kernel then ends the machine's processes. Nobody may read the report, so it does not wait
+//! The kernel then ends the machine's processes. The report may have no reader, so it does not wait
 //! for long: otherwise a guest that fills standard error first would keep its machine.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

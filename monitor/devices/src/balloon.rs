@@ -129,7 +129,7 @@ fn reported(chain: Chain, ranges: &mut Vec<Range>) {
     }
 }
 
-/// The same bytes in as few ranges as possible.
+/// Merges the ranges into as few as possible.
 fn merge(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut merged: Vec<Range> = Vec::new();

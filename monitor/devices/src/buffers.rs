@@ -124,8 +124,8 @@ impl Buffers {
         let mut done = 0;
         for &(address, length) in &self.pieces {
             let count = length.min(bytes.len() - done);
-            // SAFETY: the piece is inside guest memory, which is mapped. The guest may change it
-            // meanwhile, and any bytes are acceptable. The target is ours and long enough.
+            // SAFETY: the piece is inside guest memory, which is mapped. The guest may change it at
+            // any time, and any bytes are acceptable. The target is ours and long enough.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     address as *const u8,

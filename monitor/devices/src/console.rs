@@ -30,7 +30,7 @@ struct Shared {
     waker: Option<Waker>,
 }
 
-/// Tells a console the size of its terminal.
+/// Passes the size of a console's terminal to it.
 #[derive(Clone, Debug, Default)]
 pub struct Terminal {
     shared: Arc<Mutex<Shared>>,
@@ -60,9 +60,9 @@ pub struct Console {
     stream: UnixStream,
     terminal: Terminal,
     waker: Option<Waker>,
-    /// The size that the driver was told.
+    /// The size that was reported to the driver.
     shown: Size,
-    /// Output that the host has not read yet. The guest waits meanwhile.
+    /// Output that the host has not read yet. The guest waits until it has.
     output: Vec<u8>,
     /// The host sends no more; it takes no more.
     input_ended: bool,

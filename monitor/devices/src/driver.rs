@@ -129,7 +129,7 @@ impl Driver {
         }
     }
 
-    /// The same driver in a machine with this end. Once the end has begun, [`pop`](Driver::pop)
+    /// Gives the driver the machine's end. Once the end has begun, [`pop`](Driver::pop)
     /// returns no chain.
     #[must_use]
     pub fn until(mut self, ending: Ending) -> Self {
@@ -137,7 +137,7 @@ impl Driver {
         self
     }
 
-    /// The same driver with these counters.
+    /// Gives the driver these counters.
     #[must_use]
     pub fn counting(mut self, counters: Arc<Counters>) -> Self {
         self.counters = counters;
@@ -255,7 +255,7 @@ impl Driver {
     }
 
     /// Returns a chain to the driver after `written` bytes were written to it.
-    /// [`signal`](Driver::signal) tells the driver.
+    /// [`signal`](Driver::signal) notifies the driver.
     ///
     /// # Errors
     /// The ring is damaged.

@@ -142,8 +142,8 @@ struct Request {
 type Done = (usize, u16, Result<u32, Broken>);
 
 impl Request {
-    /// Its operation, and 0 if it has none. The guest may change it meanwhile, which affects only
-    /// the guest's own speed.
+    /// Its operation, and 0 if it has none. The guest may change it, which affects only the guest's
+    /// own speed.
     fn operation(&self, memory: &Memory) -> u32 {
         self.word(memory, 0, 4)
     }
@@ -177,7 +177,7 @@ impl Request {
             .map_err(|_| Broken::Rule("a file system request outside memory"))?;
         let writer = VirtioFsWriter::new(memory, self.chain.clone())
             .map_err(|_| Broken::Rule("a buffer for a file system's answer outside memory"))?;
-        // What a request left that was given up.
+        // Forgets the mark that an abandoned request has left.
         let _ = listing::ended();
         // Before the answer, which a guest may place where its request was.
         let begins = self.direct && self.operation(memory) == place::INIT;
@@ -281,7 +281,7 @@ impl Fs {
         }
     }
 
-    /// Tells the guest what has changed, as far as it has room.
+    /// Sends messages about changes to the guest, as far as it has room.
     fn report(&self, driver: &mut Driver) -> Result<(), Broken> {
         let watch = self.root.watch.as_ref();
         let Some(watch) = watch.filter(|_| driver.features() & NOTIFICATION != 0) else {

@@ -18,8 +18,8 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Hears of changes from now on, which wake the device. `None`: the host does not tell, which
-    /// is reported in the log.
+    /// Receives changes from now on, which wake the device. `None`: the host does not report
+    /// changes, which the log says.
     #[must_use]
     pub fn open(waker: &Waker) -> Option<Self> {
         let opened = Changes::open();

@@ -48,6 +48,9 @@ mod register_page;
 pub mod rng;
 mod setting;
 #[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+#[cfg(test)]
 mod test_guest;
 pub mod vsock;
 

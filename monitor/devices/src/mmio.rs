@@ -145,8 +145,8 @@ impl Registers {
         self.queues.iter().filter_map(copy).collect()
     }
 
-    /// The driver has broken a rule. Tells it so, if it still listens. The device does nothing
-    /// until it is reset.
+    /// The driver has broken a rule. Reports that to it, if it still listens. The device does
+    /// nothing until it is reset.
     pub fn needs_reset(&mut self) {
         self.status |= NEEDS_RESET;
         self.show_status();

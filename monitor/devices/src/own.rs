@@ -30,7 +30,7 @@ impl fmt::Debug for Machine {
 pub struct Kicked {
     /// As the result of [`OwnDevice::serve`], for the device's own thread.
     pub left: u32,
-    /// There is so much to do that the device's own thread is better at it.
+    /// There is more work than a vCPU should do: the device's own thread does it.
     pub stream: bool,
 }
 

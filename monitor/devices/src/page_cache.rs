@@ -61,8 +61,8 @@ pub fn start_writeback(file: &File, bytes: &Range<u64>) {
     let (Ok(offset), Ok(length)) = (i64::try_from(bytes.start), i64::try_from(length)) else {
         return;
     };
-    // SAFETY: the file is open, and the call uses no memory. What fails here is written, or fails,
-    // by the next flush.
+    // SAFETY: the file is open, and the call uses no memory. Data whose write fails here is
+    // written, or fails, by the next flush.
     unsafe {
         libc::sync_file_range(
             file.as_raw_fd(),

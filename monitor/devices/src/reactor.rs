@@ -48,7 +48,7 @@ impl Waker {
     }
 
     /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). It
-    /// must be armed again for the next time, so a device that has not looked yet is told only
+    /// must be armed again for the next time, so a device that has not looked yet is woken only
     /// once. Not possible for regular files, which are always ready. A closed file disarms itself.
     ///
     /// # Errors
@@ -57,7 +57,8 @@ impl Waker {
         self.reactor.arm(file.as_fd(), self.device, events)
     }
 
-    /// The same for a file that is read rarely: [`Waker::marks`] says that it is to be looked at.
+    /// Wakes the device as [`Waker::arm`], for a file that is read rarely: [`Waker::marks`] says
+    /// that it must be read.
     ///
     /// # Errors
     /// The host's error.

@@ -7,26 +7,22 @@
 
 use super::mmio::PAGE;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use vm_memory::mmap::MmapRegionError;
+use vm_memory::{FileOffset, MmapRegion};
 
 /// The register pages of all devices of a machine.
 #[derive(Debug)]
 pub struct Area {
-    base: NonNull<u8>,
+    map: MmapRegion,
     count: usize,
-    file: OwnedFd,
+    file: Arc<File>,
 }
-
-// SAFETY: the memory is only accessed through atomics, and stays mapped as long as this value
-// lives.
-unsafe impl Send for Area {}
-// SAFETY: as for Send.
-unsafe impl Sync for Area {}
 
 impl Area {
     /// Creates `count` pages, at least one, all zero.
@@ -42,21 +38,11 @@ impl Area {
         rustix::fs::ftruncate(&file, length as u64)?;
         // If another process truncated the file, access here would cause a SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                length,
-                access,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?
-        };
-        let base =
-            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned null"))?;
-        Ok(Arc::new(Area { base, count, file }))
+        let file = Arc::new(File::from(file));
+        let place = Some(FileOffset::from_arc(Arc::clone(&file), 0));
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let map = MmapRegion::build(place, length, access, libc::MAP_SHARED).map_err(cause)?;
+        Ok(Arc::new(Area { map, count, file }))
     }
 
     /// The pages as a file.
@@ -79,10 +65,11 @@ impl Area {
     }
 }
 
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made by `new`; all references to it borrow from this value.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.count * PAGE) };
+/// Why the host maps nothing.
+fn cause(error: MmapRegionError) -> io::Error {
+    match error {
+        MmapRegionError::Mmap(error) => error,
+        other => io::Error::other(other),
     }
 }
 
@@ -101,12 +88,11 @@ impl Page {
             offset.is_multiple_of(4) && offset < PAGE,
             "offset {offset:#x}"
         );
-        // SAFETY: inside the mapping and aligned, as just checked, and only accessed through
-        // atomics.
+        let place = self.number * PAGE + offset;
+        // SAFETY: inside the mapping, so not null, and aligned, as just checked. It is only
+        // accessed through atomics, and stays mapped as long as the area lives.
         unsafe {
-            self.area
-                .base
-                .add(self.number * PAGE + offset)
+            NonNull::new_unchecked(self.area.map.as_ptr().add(place))
                 .cast()
                 .as_ref()
         }

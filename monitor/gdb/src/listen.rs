@@ -2,14 +2,19 @@
 //! Where a debugger connects: a TCP port of the host's loopback, or a Unix socket.
 
 use anyhow::{Context, bail};
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Debuggers that may wait to be accepted.
+const BACKLOG: i32 = 16;
 
 /// `HOST:PORT`, `:PORT`, or a path that contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,12 +118,24 @@ impl AsFd for Listener {
 /// Binds a socket that only this user may connect to. Replaces a socket that no process listens on.
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let old = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if old && UnixStream::connect(path).is_err() {
-        std::fs::remove_file(path)?;
+    if old {
+        match UnixStream::connect(path) {
+            Ok(_) => bail!("somebody listens there already"),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let address = SocketAddrUnix::new(path)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    // The name gets the mode of the socket, so nobody can connect before a change. Another program
+    // may have replaced the name after it was made.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 /// A connection. Output is buffered until a flush.
@@ -135,7 +152,7 @@ enum Kind {
 }
 
 impl Stream {
-    /// The same connection, for the reading side.
+    /// The connection, for the reading side.
     pub fn reader(&self) -> Stream {
         Stream {
             kind: Arc::clone(&self.kind),
@@ -203,6 +220,28 @@ mod tests {
         let (first, _) = Listener::open(&address).unwrap();
         assert!(Listener::open(&address).is_err());
         drop(first);
-        Listener::open(&address).unwrap();
+        let (second, _) = Listener::open(&address).unwrap();
+        let error = format!("{:#}", Listener::open(&address).unwrap_err());
+        assert!(error.contains("somebody listens there already"), "{error}");
+        drop(second);
+        // A socket of packets, which another process may serve: a connection fails in another way.
+        std::fs::remove_file(folder.path().join("gdb")).unwrap();
+        let _other = std::os::unix::net::UnixDatagram::bind(folder.path().join("gdb")).unwrap();
+        assert!(Listener::open(&address).is_err() && folder.path().join("gdb").exists());
+    }
+
+    /// From the beginning: it gets the mode with its name, whatever the umask is.
+    #[test]
+    fn only_this_user_may_connect() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gdb");
+        let before = rustix::process::umask(Mode::empty());
+        let listener = bind(&path);
+        rustix::process::umask(before);
+        let _listener = listener.unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        UnixStream::connect(&path).unwrap();
     }
 }

@@ -201,7 +201,7 @@ impl Target {
             .unwrap_or(0))
     }
 
-    /// Returns whether the machine has so many.
+    /// Returns whether the machine has enough of them.
     fn set_hardware(&mut self, wanted: BTreeSet<u64>) -> bool {
         let all: Vec<u64> = wanted.iter().copied().collect();
         let done = self.debug.set_hardware_breakpoints(&all);

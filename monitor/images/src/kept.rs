@@ -52,8 +52,8 @@ pub fn keep(
     Ok(kept)
 }
 
-/// A folder for unfinished work in a cache, which is created if needed. What work that was killed
-/// has left there is removed.
+/// A folder for unfinished work in a cache, which is created if needed. Removes the rest of work
+/// that was killed.
 pub fn work(cache: &Path) -> anyhow::Result<Work> {
     Cache::at(cache.to_path_buf()).work()
 }

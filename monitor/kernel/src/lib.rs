@@ -44,7 +44,7 @@ pub const BUILTIN: &str = "modules.builtin";
 pub struct KernelFiles {
     /// ELF file with its relocations, for a hypervisor that relocates it.
     pub vmlinux: PathBuf,
-    /// The same kernel, compressed, for bare metal.
+    /// The kernel, compressed, for bare metal.
     pub bzimage: PathBuf,
     /// Its configuration.
     pub config: PathBuf,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measures the port: lines that it adds, changes, moves and removes in Linux, without blank lines
-//! and comments (seed 002, table 1).
+//! and comments ("VMI: An Interface for Paravirtualization", OLS 2006, table 1).
 
 use super::recipe::Recipe;
 use serde::Serialize;

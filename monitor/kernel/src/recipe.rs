@@ -80,8 +80,8 @@ impl Recipe {
         })
     }
 
-    /// The same configuration for Linux without the port, for comparison. Options of the port are
-    /// left out.
+    /// Changes the recipe to Linux without the port, for comparison. Options of the port are left
+    /// out.
     pub fn without_port(mut self) -> Self {
         self.overlay.clear();
         self.patches.clear();

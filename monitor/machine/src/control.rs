@@ -353,12 +353,12 @@ fn unreachable(name: &str, why: impl ToString) -> Unreachable {
 /// Sends a request to a machine's monitor and waits for the answer, with its descriptor, if any.
 ///
 /// # Errors
-/// The same as for [`Asked`].
+/// As those of [`Asked`].
 pub fn ask(machine: &Machine, request: &Request) -> anyhow::Result<Option<OwnedFd>> {
     ask_within(machine, request, PATIENCE)
 }
 
-/// The same, with this limit for the answer: a stopped monitor gives none.
+/// Sends a request and waits for the answer within this limit: a stopped monitor gives none.
 ///
 /// # Errors
 /// The machine has no monitor that listens, it refuses the request, or it does not answer in time.
@@ -386,7 +386,7 @@ pub fn ask_within(
 /// The host gives no pair of sockets.
 pub fn json_file(what: &impl Serialize) -> anyhow::Result<OwnedFd> {
     let (theirs, mut ours) = UnixStream::pair().context("cannot make a pair of sockets")?;
-    // Whoever does not read must not keep us: what a socket holds is far more than this.
+    // A client that does not read must not keep the monitor: a socket holds far more than this.
     ours.set_nonblocking(true)?;
     ours.write_all(&serde_json::to_vec(what)?)?;
     Ok(theirs.into())
@@ -395,7 +395,7 @@ pub fn json_file(what: &impl Serialize) -> anyhow::Result<OwnedFd> {
 /// Asks for a file whose content is JSON, and reads it.
 ///
 /// # Errors
-/// The same as for [`Asked`], or the content is not what was asked for.
+/// As those of [`Asked`], or the content is not what was asked for.
 pub fn ask_json<T: DeserializeOwned>(machine: &Machine, request: &Request) -> anyhow::Result<T> {
     let Some(file) = ask(machine, request)? else {
         bail!("machine {}: its monitor gave no figures", machine.name);

@@ -74,6 +74,10 @@ impl Initramfs {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
@@ -93,7 +97,8 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
         else {
-            // cpio is not installed. The end-to-end tests boot such archives.
+            // The end-to-end tests boot such archives.
+            super::skip::skip("cpio is not installed");
             return;
         };
         child.stdin.take().unwrap().write_all(&bytes).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the code of a running machine is: for whoever samples it from the outside.
+//! Where the code of a running machine is: for programs that sample it from the outside.
 
 use crate::vm::Vm;
 use paravane_hypervisor::Layer;

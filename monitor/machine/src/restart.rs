@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A life that is shorter is a short one.
 const SHORT: Duration = Duration::from_secs(10);
-/// A machine that reboots in so many short lives in a row is in a loop.
+/// A machine that reboots in this number of short lives in a row is in a loop.
 const LOOP: u32 = 5;
 /// The wait after a short life. It doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -32,7 +32,8 @@ pub enum Restart {
     No,
     /// When its guest reboots.
     OnReboot,
-    /// The same, and when it or its command fails: at most so often, if there is a number.
+    /// When its guest reboots, and when it or its command fails: at most this often, if there is a
+    /// number.
     OnFailure(Option<u32>),
     /// Whenever it ends.
     Always,
@@ -93,7 +94,7 @@ pub enum LifeEnd {
     Reboot,
     /// With this exit code.
     Code(u8),
-    /// As somebody wanted.
+    /// On request.
     Asked,
     /// It did not start: a resource is missing, or the input is bad.
     NotStarted,
@@ -141,7 +142,7 @@ impl Restarts {
         self.count
     }
 
-    /// What follows from the end of a life that has lasted so long.
+    /// What follows from the end of a life that has lasted for `lasted`.
     pub fn next(&mut self, end: LifeEnd, lasted: Duration) -> Next {
         // The first start is reported to the user, who can mend it.
         if end == LifeEnd::Asked || (end == LifeEnd::NotStarted && self.count == 0) {

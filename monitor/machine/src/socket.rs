@@ -28,7 +28,7 @@ impl Drop for Name {
 /// Makes a socket. Replaces only one that no process listens on.
 ///
 /// # Errors
-/// There is something else, somebody listens there, or the host's error.
+/// There is something else, another process listens there, or the host's error.
 pub fn listen(path: &Path) -> anyhow::Result<(UnixListener, Name)> {
     if let Ok(meta) = fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {

@@ -4,6 +4,7 @@
 use crate::restart::Restart;
 use clap::ValueEnum;
 use paravane_hypervisor::Layer;
+use paravane_hypervisor::process::Heuristics;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -130,6 +131,17 @@ impl Spec {
     /// Whether a heuristic is on.
     pub fn uses(&self, heuristic: Heuristic) -> bool {
         !self.without.contains(&heuristic)
+    }
+
+    /// The heuristics of a machine of processes.
+    pub fn heuristics(&self) -> Heuristics {
+        Heuristics {
+            device_place: self.uses(Heuristic::DevicePlace),
+            large_pages: self.uses(Heuristic::LargePages),
+            costs: self.uses(Heuristic::Costs),
+            halt_polls: self.uses(Heuristic::HaltPolls),
+            cpu_turns: self.uses(Heuristic::CpuTurns),
+        }
     }
 }
 
@@ -326,7 +338,7 @@ pub enum DiskMode {
     Snapshot,
     /// Write; changes that were not flushed are discarded at the end, as after a power failure.
     Cut,
-    /// The same with a disk that ignores flushes.
+    /// As `Cut`, with a disk that ignores flushes.
     #[cfg(feature = "test-hooks")]
     CutUnsafe,
 }
@@ -390,8 +402,9 @@ pub enum Net {
     Bus {
         /// The bus of this user's vbusd.
         bus: String,
-        /// The device there.
-        device: String,
+        /// The device there. `None`: the only network.
+        #[serde(default)]
+        device: Option<String>,
         /// Others of the device that agree may read what the guest sends, from the monitor's
         /// memory.
         #[serde(default)]

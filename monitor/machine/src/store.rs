@@ -400,8 +400,8 @@ impl Machine {
     /// Removes the machine, which must not run.
     pub fn remove(&self) -> anyhow::Result<()> {
         let complain = || format!("cannot remove {}", self.folder.display());
-        // No other command finds a part of it. What is left if this process is killed, the next
-        // that creates a machine removes. The confined monitor may not rename the folder.
+        // No other command finds a part of it. If this process is killed, the next one that creates
+        // a machine removes the rest. The confined monitor may not rename the folder.
         let name = format!("{DRAFT}{}-removed", std::process::id());
         let hidden = self.folder.with_file_name(name);
         let _ = fs::remove_dir_all(&hidden);

@@ -67,7 +67,7 @@ impl Vm {
         }
     }
 
-    /// Sets the exit code that a debugger is told.
+    /// Sets the exit code that a debugger gets.
     pub fn set_exit_code(&self, code: u8) {
         match self {
             Vm::Process(vm) => vm.set_exit_code(code),

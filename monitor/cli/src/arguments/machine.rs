@@ -150,11 +150,12 @@ pub struct MachineOptions {
     /// Network: user (passt where it works, else stack), stack (inside the monitor), passt (a
     /// separate process), venet (the stack, by a card of the virtual bus), venet-passt (passt, by
     /// such a card), tap:NAME (an interface of the host), venet-tap:NAME (the same by a card of the
-    /// virtual bus), bus:NAME/DEVICE (a device of vbusd's virtual bus), or none. With ,loopback
-    /// after the name, the gateway's address leads to the host's loopback; with ,link-local the
-    /// guest reaches 169.254.0.0/16, where clouds have their metadata service. With
-    /// bus:NAME/DEVICE,share all ports of the switch that share, too, may read ALL that the guest
-    /// sends, and vbusd copies no payload between them (the switch needs share=1)
+    /// virtual bus), bus:NAME (the only network of a bus of vbusd), bus:NAME/DEVICE (the network
+    /// DEVICE of the bus), or none. With ,loopback after the name, the gateway's address leads to
+    /// the host's loopback; with ,link-local the guest reaches 169.254.0.0/16, where clouds have
+    /// their metadata service. With ,share after bus:NAME or bus:NAME/DEVICE, all ports of the
+    /// switch that share, too, may read ALL that the guest sends, and vbusd copies no payload
+    /// between them (the switch needs share=1)
     #[arg(long, value_name = "NET", default_value = "user")]
     pub net: String,
 

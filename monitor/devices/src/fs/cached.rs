@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// No file system of a disk has smaller blocks, in bytes. What the host's memory has of a file
-/// begins and ends at multiples of this, except for the file's end.
+/// No file system of a disk has smaller blocks, in bytes. Cached parts of a file begin and end at
+/// multiples of this, except for the file's end.
 const BLOCK: u64 = 512;
 
 /// Guest memory to read to: addresses and sizes in bytes.

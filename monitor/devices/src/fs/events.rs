@@ -40,7 +40,7 @@ const DELETE: u64 = 0x200;
 const EVENT_ON_CHILD: u64 = 0x0800_0000;
 const RENAME: u64 = 0x1000_0000;
 const ONDIR: u64 = 0x4000_0000;
-/// The same for fanotify.
+/// The changes that fanotify reports.
 const MASK: u64 = CREATE | DELETE | RENAME | MODIFY | ATTRIB | ONDIR | EVENT_ON_CHILD;
 /// Kinds of parts of an event that name a folder and a file in it.
 const PLACE: u8 = 2;
@@ -52,7 +52,7 @@ const METADATA: usize = 24;
 const FSID: std::ops::Range<usize> = 4..12;
 /// The longest file handle (`MAX_HANDLE_SZ`).
 const HANDLE: usize = 128;
-/// A handle that only tells files apart (`AT_HANDLE_FID`): more file systems give one.
+/// A handle that only identifies a file (`AT_HANDLE_FID`): more file systems give one.
 const ONLY_COMPARED: c_int = 0x200;
 
 /// The cookie of a file that was moved from or to a folder that is not watched.
@@ -75,7 +75,8 @@ pub struct Event {
     pub folder: Option<Key>,
     /// A name in the folder. Without one it is the folder itself.
     pub name: Option<Vec<u8>>,
-    /// The same for the two names of a file that was moved, which follow each other. Or [`ALONE`].
+    /// A number that the two names of a file that was moved share; their events follow each other.
+    /// Or [`ALONE`].
     pub cookie: u32,
     /// This process has done it.
     pub ours: bool,
@@ -119,7 +120,7 @@ impl Events {
         // SAFETY: takes no pointer.
         let file = checked(unsafe { libc::fanotify_init(INIT, flags.unsigned_abs()) })?;
         Ok(Events {
-            // SAFETY: nobody else has the descriptor, which is new.
+            // SAFETY: the descriptor is new and has no other owner.
             file: unsafe { OwnedFd::from_raw_fd(file) },
             kind: Kind::Fanotify,
         })
@@ -167,7 +168,7 @@ impl Events {
     ) -> io::Result<()> {
         match key {
             Key::Watch(watch) => {
-                // Fails if the folder is gone.
+                // Fails if the folder was removed.
                 let _ = inotify::remove_watch(&self.file, *watch);
                 Ok(())
             }

@@ -8,7 +8,7 @@
 //! | always | for good | for good, also what the guest has not written yet |
 //!
 //! With a cache, opening a file for reading needs no request if this user may surely read it: the
-//! guest's kernel is told so with the attributes, and reads with the handle 0. Lists are read
+//! attributes for the guest's kernel say so, and the kernel reads with the handle 0. Lists are read
 //! without opening the folder. Files that are written to are opened: their modes may change while
 //! they are open.
 
@@ -44,7 +44,7 @@ use std::time::Duration;
 pub const LONG: Duration = Duration::from_secs(30);
 /// How long it keeps what may change unnoticed.
 pub const SHORT: Duration = Duration::from_secs(1);
-/// How long it keeps what nobody else changes.
+/// How long it keeps what only the guest changes.
 const FOR_GOOD: Duration = Duration::from_secs(86400);
 /// `FUSE_ATTR_NO_OPEN` of the project's kernel: the file can be read with the handle 0.
 const NO_OPEN: u32 = 1 << 31;
@@ -82,7 +82,7 @@ impl Part {
         }
     }
 
-    /// The same for an entry with a name, by which it is found out whether case counts.
+    /// Notes an entry with a name, which shows whether case counts.
     fn add_named(&mut self, bytes: usize, position: u64, name: &[u8]) {
         self.add(bytes, position);
         if self.other.is_none() {
@@ -203,7 +203,7 @@ impl Folder {
         self.kept(watched)
     }
 
-    /// Completes what the guest is told of a file in a folder, which is watched or not.
+    /// Completes the answer about a file in a folder, which is watched or not.
     fn complete(&self, watched: bool, mut entry: Entry) -> io::Result<Entry> {
         // Others may change what is mounted there, and this host does not report it.
         let foreign = entry.attr.st_dev != self.device;
@@ -241,7 +241,7 @@ impl Folder {
                 || attr.st_uid == self.user && attr.st_mode & 0o400 != 0)
     }
 
-    /// The guest forgets a file or folder, as often as it was told of it.
+    /// The guest forgets a file or folder: `count` of the answers in which it got it.
     fn forgotten(&self, inode: u64, count: u64) {
         self.open.close(inode);
         if let Some(watch) = &self.watch {

@@ -75,38 +75,78 @@ pub fn without(wanted: SeekFrom, size: u64) -> io::Result<u64> {
     }
 }
 
-/// Files that the guest has open for reading and writing: node and handle of each. There are no
-/// more than the folder has descriptors, since whatever closes a file removes it here.
+/// The most files of a [`Mappable`]. There are no more than the folder has descriptors, since
+/// whatever closes a file removes it there. But a guest can close a file just before it gets the
+/// answer with it, and then it stays.
+const MOST: usize = 1 << 18;
+
+/// Files that the guest has open for reading and writing.
 #[derive(Debug, Default)]
-pub struct Mappable(Mutex<BTreeSet<(u64, u64)>>);
+pub struct Mappable(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    /// Node and handle of each.
+    files: BTreeSet<(u64, u64)>,
+    /// There are or were more than [`MOST`]: any file may be one.
+    any: bool,
+}
 
 impl Mappable {
     /// A file was opened with these flags of open().
     pub fn opened(&self, inode: u64, handle: Option<u64>, flags: u32) {
         let both = libc::O_RDWR.unsigned_abs();
         if let Some(handle) = handle.filter(|_| flags & libc::O_ACCMODE.unsigned_abs() == both) {
-            self.files().insert((inode, handle));
+            let mut open = self.open();
+            if open.files.len() < MOST {
+                open.files.insert((inode, handle));
+            } else {
+                open.any = true;
+            }
         }
     }
 
     /// A file was closed.
     pub fn closed(&self, inode: u64, handle: u64) {
-        self.files().remove(&(inode, handle));
+        self.open().files.remove(&(inode, handle));
     }
 
     /// Whether this file is open so.
     pub fn contains(&self, inode: u64) -> bool {
-        let files = self.files();
-        files.range((inode, 0)..=(inode, u64::MAX)).next().is_some()
+        let open = self.open();
+        let mut handles = open.files.range((inode, 0)..=(inode, u64::MAX));
+        open.any || handles.next().is_some()
     }
 
     /// All files were closed.
     pub fn clear(&self) {
-        self.files().clear();
+        *self.open() = Open::default();
     }
 
-    fn files(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u64, u64)>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
         // No panic is possible while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest that closes files before it knows their handles.
+    #[test]
+    fn what_was_closed_too_soon_takes_bounded_memory() {
+        let open = Mappable::default();
+        let (both, most) = (libc::O_RDWR.unsigned_abs(), MOST as u64);
+        for handle in 0..most {
+            open.opened(7, Some(handle), both);
+        }
+        assert!(open.contains(7) && !open.contains(8));
+        open.opened(9, Some(most), both);
+        assert_eq!(open.open().files.len(), MOST);
+        // None may be missed: its holes would be those of the host.
+        assert!(open.contains(8) && open.contains(9));
+        open.clear();
+        assert!(!open.contains(7) && !open.contains(8));
     }
 }

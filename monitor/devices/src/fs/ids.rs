@@ -34,7 +34,7 @@ impl Ids {
         Ids(one_user.then_some((user.as_raw(), group.as_raw())))
     }
 
-    /// The same for this user and group.
+    /// With `one_user`, for this user and group.
     #[cfg(test)]
     pub fn of(user: libc::uid_t, group: libc::gid_t) -> Self {
         Ids(Some((user, group)))

@@ -12,7 +12,7 @@ static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shared {
     path: PathBuf,
-    /// The numbers of its file system and of the mount, if the host tells them.
+    /// The numbers of its file system and of the mount, if the host reports them.
     place: Option<(u64, u64)>,
 }
 

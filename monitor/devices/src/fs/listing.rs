@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of a folder's list, told with its last part.
+//! The end of a folder's list, marked in its last part.
 //!
-//! A second mark says so of a list of which the guest is told, from before its first part on, which
-//! names come up (`FUSE_READDIR_WHOLE`): a name that it lacks need not be looked up.
+//! A second mark (`FUSE_READDIR_WHOLE`) is for a list of a folder whose new names have been
+//! reported to the guest since before the first part: a name that the list lacks need not be looked
+//! up.
 //!
 //! FUSE has no way to say that a part is the last: a guest asks once more and gets nothing, which
 //! is every second request where folders are small. The project's kernel understands a mark after

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 /// The place in bytes of the second word of flags in `struct fuse_init_in`.
 pub const OFFERED: u64 = 16;
-/// The same in an answer with `struct fuse_init_out`.
+/// Its place in bytes in an answer with `struct fuse_init_out`.
 const ALLOWED: usize = 16 + 32;
 /// The flag in it, 36 of all.
 const MAPPINGS: u32 = 1 << 4;

@@ -181,7 +181,7 @@ impl<F: FileSystem> FileSystem for Masked<F> {
     /// Refuses `..`, which the crate admits for guests that export the folder by NFS. The crate
     /// recognizes the folder's root by a number. A folder that was moved out of the root has host
     /// folders above it; so has the root itself under another number, which it gets when a guest
-    /// ends the file system meanwhile. Linux guests do not ask for `..` otherwise.
+    /// ends the file system in between. Linux guests do not ask for `..` otherwise.
     fn lookup(&self, ctx: &Context, parent: F::Inode, name: &CStr) -> io::Result<Entry> {
         if name == c".." {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));

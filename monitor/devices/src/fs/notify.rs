@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Messages by which the device tells the guest what has changed on the host (FUSE_NOTIFY), and
+//! Messages by which the device reports changes on the host to the guest (FUSE_NOTIFY), and
 //! those that wait for a buffer of the guest.
 
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl Changes {
 }
 
 impl Change {
-    /// The same with the guest's numbers.
+    /// The change with the guest's numbers of inodes.
     pub fn outside(&self, number: impl Fn(u64) -> u64) -> Change {
         match self {
             Change::Name(folder, name) => Change::Name(number(*folder), name.clone()),

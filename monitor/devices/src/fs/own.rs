@@ -7,10 +7,10 @@
 //! disk's file. So a report is left out only if the device has noted a request of the guest for the
 //! same name or file, and carries it out or has done so a moment ago ([`RECENT`]).
 //!
-//! What that does not tell apart is a change of this process for another purpose, of the same file,
-//! in the same moment: another volume of the machine may have such files, in which case nothing is
-//! left out ([`listed`](super::listed)). A machine that has one of its disks or its log in a volume
-//! and writes to the same file by way of the volume sees such a write of the monitor only when its
+//! This cannot recognise a change of this process for another purpose, of the same file, in the
+//! same moment: another volume of the machine may have such files, in which case nothing is left
+//! out ([`listed`](super::listed)). A machine that has one of its disks or its log in a volume and
+//! writes to the same file by way of the volume sees such a write of the monitor only when its
 //! attributes expire. So does one that writes by way of two names of a folder that is mounted in
 //! its own volume once more.
 
@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a change is remembered. What is reported later is told to the guest, which is never
-/// wrong.
+/// How long a change is remembered. A change that the host reports later is passed to the guest,
+/// which is never wrong.
 const RECENT: Duration = Duration::from_millis(50);
-/// The most changes that are remembered. Others are told to the guest.
+/// The most changes that are remembered. Others are passed to the guest.
 const MOST: usize = 4096;
 
 /// The longest name that is remembered, in bytes. The host has no longer ones.

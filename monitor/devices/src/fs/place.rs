@@ -14,10 +14,10 @@
 //! * So does every request while more than [`QUEUE`] others are in the queue: workers then serve
 //!   several at once. A read of a small file that the guest has sent together with others does not:
 //!   to hand it over takes longer than to read it, and the guest waits once for all of them.
-//! * After a request that took longer than [`SLOW`] and slept meanwhile, all requests go to the
-//!   workers for [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a
-//!   host that is always slow, the others wait for one request in [`LONGEST`]. A request that took
-//!   long without sleeping had work to do, or others had the processor: workers would be no faster.
+//! * After a request that took longer than [`SLOW`] and slept in it, all requests go to the workers
+//!   for [`PAUSE`]. Each further slow request doubles that time, up to [`LONGEST`]. So on a host
+//!   that is always slow, the others wait for one request in [`LONGEST`]. A request that took long
+//!   without sleeping had work to do, or others had the processor: workers would be no faster.
 //!   Whether it slept is not known of the first slow one of more than [`MEASURED`] requests.
 //! * If something is mounted in the folder that may be far, everything goes to the workers: a
 //!   server that is silent holds each look at it ([`mounts`](super::mounts)).
@@ -35,10 +35,10 @@
 //! | a frozen file system (`fsfreeze`, a snapshot) | until it is thawed |
 //! | the request that meets what was mounted there a moment ago, and is far | its server's |
 //!
-//! 45 s is the host's `fs.lease-break-time`. Such a request delays the others of its volume, and
-//! nobody else: each device has its own thread, and the machine's end does not wait for it. Pipes,
-//! sockets and devices of the host, which others could hold for ever, are never opened: the crate
-//! refuses all but files and folders.
+//! 45 s is the host's `fs.lease-break-time`. Such a request delays only the others of its volume:
+//! each device has its own thread, and the machine's end does not wait for it. Pipes, sockets and
+//! devices of the host, which others could hold for ever, are never opened: the crate refuses all
+//! but files and folders.
 
 use std::cell::Cell;
 use std::io;
@@ -133,8 +133,8 @@ impl Places {
         }
     }
 
-    /// A request was carried out on the device's thread. `slept`: the thread slept meanwhile, if
-    /// that was measured; it is asked only if the request took long.
+    /// A request was carried out on the device's thread. `slept` returns whether the thread slept
+    /// in it, if that was measured; it is called only if the request took long.
     pub fn took(&mut self, begun: Instant, ended: Instant, slept: impl FnOnce() -> Option<bool>) {
         if ended.duration_since(begun) <= SLOW {
             self.pause = PAUSE;

@@ -231,13 +231,15 @@ impl Root {
     }
 }
 
-/// The thread's umask, restored when this is dropped. The crate sets the umask to 0. It is called
-/// before the device's thread has a umask of its own, so it changes the whole program's: everything
+/// The thread's umask, restored when this is dropped. The crate sets the umask to 0: at first, and
+/// each time the guest ends the file system. The device's thread has no umask of its own at first,
+/// and none where the host does not give it one, so that changes the whole program's: everything
 /// that the monitor creates, including its sockets, would be accessible to all users.
-struct Mask(Mode);
+pub struct Mask(Mode);
 
 impl Mask {
-    fn keep() -> Self {
+    /// Notes the umask.
+    pub fn keep() -> Self {
         Mask(rustix::process::umask(Mode::empty()))
     }
 }

@@ -7,6 +7,7 @@ mod lists;
 mod lost;
 mod notices;
 mod request;
+mod rights;
 mod slow;
 mod taken;
 
@@ -415,7 +416,7 @@ fn files_of_the_host_keep_their_rights() {
     assert_eq!(mode(&sub), 0o770);
 }
 
-/// What the host does meanwhile, which a confined thread cannot do.
+/// What the host does at the same time, which a confined thread cannot do.
 type Step = Box<dyn FnOnce() + Send>;
 
 /// Runs it on a thread that is not confined.

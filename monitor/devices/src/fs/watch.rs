@@ -8,8 +8,9 @@
 //! watched: files with several names are not covered, and for mappings the guest asks again after
 //! [`LONG`](super::folder).
 //!
-//! The guest is not told of its own changes ([`own`](super::own)) where the host can tell them
-//! apart ([`events`](super::events)). Elsewhere they cost it a request for what it had cached.
+//! The guest gets no messages about its own changes ([`own`](super::own)) where the host can
+//! distinguish them ([`events`](super::events)). Elsewhere they cost it a request for what it had
+//! cached.
 
 pub mod look;
 
@@ -36,6 +37,10 @@ const ROOT: u64 = 1;
 /// The most folders that a guest can have watched: the host limits them for each user, and the
 /// user's other programs need some.
 const MOST: usize = 8192;
+/// The most folders and the most files that are known at a time: more than a guest's kernel usually
+/// keeps. A guest can forget one just before it gets the answer with it, and then it stays here.
+/// What is not known is not watched.
+pub const MOST_KNOWN: usize = 1 << 18;
 /// The time between two looks at what has changed: a program that changes a lot does not wake the
 /// thread each time.
 const PACE: Duration = Duration::from_millis(2);
@@ -52,7 +57,7 @@ const FORGOTTEN: u64 = 0;
 /// A folder that the guest knows.
 #[derive(Default)]
 struct Known {
-    /// How often the guest has been told of it, and will forget it.
+    /// The number of answers in which the guest got it, each of which it will forget.
     lookups: u64,
     watch: Option<Key>,
 }
@@ -73,20 +78,20 @@ pub struct Watch {
     folders: Mutex<Folders>,
     /// Files in watched folders, of which the guest keeps the attributes.
     files: Mutex<HashSet<u64>>,
-    /// What the guest must be told.
+    /// The messages for the guest.
     pub changes: Changes,
     own: Own,
     /// Names that the guest must ask for again, and what is readable if there are any.
     doubts: Mutex<Vec<Change>>,
     doubted: OwnedFd,
     shared: Arc<Listed>,
-    /// The guest is not told of its own changes.
+    /// The guest gets no messages about its own changes.
     spares: AtomicBool,
     /// The guest takes such messages.
     active: AtomicBool,
     /// Counts the looks at changes in folders that the host did not name.
     nowhere: AtomicU32,
-    /// The user has been told that not all folders are watched.
+    /// The warning that not all folders are watched was printed.
     told: AtomicBool,
 }
 
@@ -138,24 +143,24 @@ impl Watch {
     }
 
     /// To be called before the guest makes or removes a name, or opens one with what may change its
-    /// file. It need not be told of that while the answer lives, and a moment longer.
+    /// file. It needs no message about that while the returned value lives, and a moment longer.
     pub fn own_name(&self, folder: u64, name: &CStr) -> Option<Noted<'_>> {
         self.spares()
             .then(|| self.own.name(folder, name.to_bytes()))?
     }
 
-    /// The same for a change of a file's contents.
+    /// To be called before the guest changes a file's contents, as [`Watch::own_name`].
     pub fn own_contents(&self, inode: u64) -> Option<Noted<'_>> {
         self.spares().then(|| self.own.contents(inode))?
     }
 
-    /// The same for a change of a file or folder, of which the guest gets the attributes.
+    /// To be called before the guest changes a file or folder of which it gets the attributes.
     pub fn own_file(&self, inode: u64) -> Option<Noted<'_>> {
         self.spares().then(|| self.own.file(inode))?
     }
 
-    /// The guest's request for a name has failed after it may have made the name, which the guest
-    /// is not told of as its own change. So it is told to ask again.
+    /// The guest's request for a name has failed after it may have made the name. The guest gets no
+    /// message about its own change. So this makes it ask again.
     pub fn doubt(&self, folder: u64, name: &CStr) {
         if !self.spares() {
             return;
@@ -188,10 +193,11 @@ impl Watch {
     /// Whether changes of a file are reported, because it is in a watched folder. What happens
     /// under its other names is not, so it must have only one.
     pub fn set_file(&self, inode: u64, covered: bool) {
-        if covered {
-            self.files().insert(inode);
-        } else {
-            self.files().remove(&inode);
+        let mut files = self.files();
+        if !covered {
+            files.remove(&inode);
+        } else if files.len() < MOST_KNOWN {
+            files.insert(inode);
         }
     }
 
@@ -235,7 +241,7 @@ impl Watch {
             return *other == inode;
         }
         if folders.removed != removed {
-            // It may have been forgotten meanwhile, and this watch removed.
+            // It may have been forgotten since, and this watch removed.
             folders.by_watch.remove(&key);
             folders.removed += 1;
             let _ = self.events.remove(&key, |end| end(folder.as_raw_fd()));
@@ -279,11 +285,20 @@ impl Watch {
         }
     }
 
-    /// The guest was told of a folder.
+    /// The guest got a folder in an answer.
     pub fn told_of(&self, inode: u64) {
         let mut folders = self.lock();
+        if folders.by_inode.len() >= MOST_KNOWN && !folders.by_inode.contains_key(&inode) {
+            return;
+        }
         let known = folders.by_inode.entry(inode).or_default();
         known.lookups = known.lookups.saturating_add(1);
+    }
+
+    /// How many folders and files are known.
+    #[cfg(test)]
+    pub fn known(&self) -> [usize; 2] {
+        [self.lock().by_inode.len(), self.files().len()]
     }
 
     /// The guest forgets a file or folder, which `fs` still has.
@@ -298,7 +313,7 @@ impl Watch {
             let key = known.watch.take();
             folders.by_inode.remove(&inode);
             folders.removed += 1;
-            // With the lock: the folder may be watched anew right after this.
+            // With the lock: the folder may be watched again right after this.
             if let Some(key) = key {
                 self.remove(&mut folders, fs, inode, key);
             }
@@ -375,8 +390,9 @@ impl Watch {
         false
     }
 
-    /// Notes all changes up to now. The guest is told of them only when the host has no more: it
-    /// must not ask again between two reports of the same change, of which the second is left out.
+    /// Notes all changes up to now. The messages to the guest follow only when the host has no
+    /// more: the guest must not ask again between two reports of the same change, of which the
+    /// second is left out.
     ///
     /// # Errors
     /// The host does not report changes any more, or too often not where they are.
@@ -399,7 +415,7 @@ impl Watch {
         self.tell_of(look, outside)
     }
 
-    /// Has the guest told of what was seen.
+    /// Has messages about what was seen sent to the guest.
     ///
     /// # Errors
     /// The host too often does not say where changes are.
@@ -414,7 +430,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The host has ended a watch: the folder is gone.
+    /// The host has ended a watch: the folder was removed.
     fn gone(&self, watch: &Key) {
         let mut folders = self.lock();
         if let Some(inode) = folders.by_watch.remove(watch)

@@ -3,8 +3,8 @@
 //!
 //! Linux asks for an interrupt after each frame, and uses it only to free memory and to send more
 //! where much waits. All queues share a line, and the driver looks at all of them at each
-//! interrupt: one for a frame that comes in tells it of those that went out. So after few and small
-//! frames the interrupt waits a little for another.
+//! interrupt: one for a frame that comes in also reports those that went out. So after few and
+//! small frames the interrupt waits a little for another.
 
 use rustix::event::Timespec;
 use rustix::time::{
@@ -14,14 +14,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// So many frames are reported at once.
+/// The number of frames that are reported at once.
 const FRAMES: usize = 32;
-/// So many bytes are reported at once: a program that sends much waits for that.
+/// The number of bytes that are reported at once: a program that sends much waits for that.
 const BYTES: usize = 32 << 10;
 /// The longest that a report waits.
 const DELAY: Duration = Duration::from_millis(2);
 
-/// Frames that were sent and of which the driver was not told.
+/// Frames that were sent and not yet reported to the driver.
 #[derive(Debug, Default)]
 pub struct Completions {
     frames: usize,
@@ -66,8 +66,8 @@ impl Completions {
         (self.frames, self.bytes) = (0, 0);
     }
 
-    /// What to do after a round of work. `covered`: an interrupt for frames to the driver tells it
-    /// of these, too.
+    /// What to do after a round of work. `covered`: an interrupt for frames to the driver reports
+    /// these, too.
     pub fn end_round(&mut self, covered: bool) -> Next<'_> {
         if self.frames == 0 {
             return Next::Nothing;
@@ -102,8 +102,8 @@ impl Completions {
         started
     }
 
-    /// Whether the timer has expired and there is something to tell. The timer itself is not read:
-    /// its next start resets it.
+    /// Whether the timer has expired and there is something to report. The timer itself is not
+    /// read: its next start resets it.
     pub fn expired(&mut self) -> bool {
         if self.expiry.is_none_or(|at| Instant::now() < at) {
             return false;
@@ -141,7 +141,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(10));
         }
         assert!(begun.elapsed() >= Duration::from_millis(1));
-        // The guest has been told about every completion.
+        // Every completion has been reported to the guest.
         assert!(matches!(completions.end_round(false), Next::Nothing));
         completions.add(1);
         assert!(matches!(completions.end_round(false), Next::Wait(_)));

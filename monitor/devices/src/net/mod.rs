@@ -16,10 +16,11 @@ pub use wire::{Later, Wire};
 use super::{Broken, Device, Driver, EventFlags, Interfaces, Waker, kind};
 use completions::{Completions, Next};
 use frames::{RX, Room, TX, give, read};
-use paravane_net::link::{HEADER, Received};
+use paravane_net::link::{DATA_VALID, GSO_NONE, GSO_TCPV4, HEADER, Received};
 use paravane_net::{Interface, tap};
 use std::os::fd::AsFd;
 use tracing::warn;
+use virtio_bindings::virtio_net;
 use wire::{Stage, wants_answer};
 
 const QUEUE_SIZE: u16 = 256;
@@ -27,22 +28,17 @@ const QUEUE_SIZE: u16 = 256;
 const BURST: usize = 128;
 
 /// Feature bits (virtio 1.2, section 5.1.3).
-const F_CSUM: u64 = 1 << 0;
-const F_GUEST_CSUM: u64 = 1 << 1;
-const F_MTU: u64 = 1 << 3;
-const F_MAC: u64 = 1 << 5;
-const F_GUEST_TSO4: u64 = 1 << 7;
-const F_GUEST_TSO6: u64 = 1 << 8;
-const F_HOST_TSO4: u64 = 1 << 11;
-const F_HOST_TSO6: u64 = 1 << 12;
-const F_MRG_RXBUF: u64 = 1 << 15;
-const F_STATUS: u64 = 1 << 16;
+const F_CSUM: u64 = 1 << virtio_net::VIRTIO_NET_F_CSUM;
+const F_GUEST_CSUM: u64 = 1 << virtio_net::VIRTIO_NET_F_GUEST_CSUM;
+const F_MTU: u64 = 1 << virtio_net::VIRTIO_NET_F_MTU;
+const F_MAC: u64 = 1 << virtio_net::VIRTIO_NET_F_MAC;
+const F_GUEST_TSO4: u64 = 1 << virtio_net::VIRTIO_NET_F_GUEST_TSO4;
+const F_GUEST_TSO6: u64 = 1 << virtio_net::VIRTIO_NET_F_GUEST_TSO6;
+const F_HOST_TSO4: u64 = 1 << virtio_net::VIRTIO_NET_F_HOST_TSO4;
+const F_HOST_TSO6: u64 = 1 << virtio_net::VIRTIO_NET_F_HOST_TSO6;
+const F_MRG_RXBUF: u64 = 1 << virtio_net::VIRTIO_NET_F_MRG_RXBUF;
+const F_STATUS: u64 = 1 << virtio_net::VIRTIO_NET_F_STATUS;
 
-/// `virtio_net_hdr.flags`: the checksum has been verified.
-const DATA_VALID: u8 = 2;
-/// `virtio_net_hdr.gso_type`: one packet; TCP over IPv4 longer than the MTU.
-const GSO_NONE: u8 = 0;
-const GSO_TCPV4: u8 = 1;
 /// `virtio_net_config.status`.
 const LINK_UP: u16 = 1;
 
@@ -66,7 +62,7 @@ pub struct Net {
     tx_delay: bool,
     /// The link has not taken a frame that is still in the driver's queue.
     full: bool,
-    /// Tells whether the link's interface is up.
+    /// Reports whether the link's interface is up.
     interfaces: Option<Interfaces>,
     /// It is not.
     down: bool,

@@ -230,7 +230,7 @@ fn frames_wait_for_buffers() {
             break;
         }
     }
-    // So many answers wait, and no frame is taken that needs another.
+    // This number of answers waits, and no frame is taken that needs another.
     assert_eq!(taken, 256);
     assert_eq!(machine.guest.used(RX).len(), 0);
     machine.add_buffers(0, BUFFERS);
@@ -292,7 +292,7 @@ fn a_connection_from_the_host_and_its_bytes() {
 }
 
 /// A connection of the guest to a service of the host, whose data comes in one segment of 50 kB
-/// with a header that tells to cut it.
+/// with a header that requires to cut it.
 #[test]
 fn a_long_segment_is_taken_whole_from_a_driver_that_may_send_it() {
     for (features, whole) in [(0, false), (F_CSUM | F_HOST_TSO4, true)] {

@@ -86,7 +86,7 @@ impl Stage {
     pub fn open(&mut self) {
         *self = match std::mem::replace(self, Stage::Down) {
             Stage::Asleep(go, result) => {
-                // `look` notices if the thread is gone.
+                // `look` notices if the thread has ended.
                 let _ = go.send(());
                 Stage::Opening(result)
             }

@@ -119,13 +119,13 @@ impl Connection {
         self.told = self.forwarded;
     }
 
-    /// Whether the guest should be told that there is room again.
+    /// Whether to send the guest a message that there is room again.
     pub fn owes_credit(&self) -> bool {
         self.peer_sends && self.forwarded.wrapping_sub(self.told) >= BUFFER / 4
     }
 
     /// Takes data from the guest. False: the guest had no right to send it, or the host's end is
-    /// gone.
+    /// closed.
     pub fn receive(&mut self, data: &[u8]) -> bool {
         let used = self.received.wrapping_sub(self.forwarded);
         let Ok(length) = u32::try_from(data.len()) else {
@@ -146,7 +146,7 @@ impl Connection {
         true
     }
 
-    /// Writes waiting data to the host's end. False: it is gone.
+    /// Writes waiting data to the host's end. False: that end is closed.
     pub fn flush(&mut self) -> bool {
         while !self.buffer.is_empty() {
             let (first, _) = self.buffer.as_slices();
@@ -161,7 +161,7 @@ impl Connection {
             }
         }
         if !self.peer_sends {
-            // Fails where the other end is gone, which needs no notice then.
+            // Fails where the other end is closed, which needs no notice then.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
         true

@@ -66,7 +66,7 @@ impl Hub {
         match answered.recv_timeout(timeout) {
             Ok(result) => result.map(|()| here),
             Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
-            // The device is gone, and the guest with it.
+            // The device has ended, and the guest with it.
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }

@@ -121,10 +121,11 @@ impl Mux {
         }
     }
 
-    /// False: the connection is over, and the guest must be told.
+    /// False: the connection is over, and the guest needs a reset.
     fn take(&mut self, key: Key, header: &Header, data: &[u8]) -> bool {
         if self.connections.get(&key).is_some_and(|found| found.gone) {
-            // For the guest, there is no such connection. What it sent before goes to the host.
+            // For the guest, there is no such connection. The host gets the data that it sent
+            // before.
             if header.op != op::RST {
                 let answer = self.header(key, op::RST);
                 self.answers.push_back(answer);
@@ -216,11 +217,15 @@ impl Mux {
         }
     }
 
-    /// Removes a connection, and tells the guest if `tell` is set and the guest still has it.
+    /// Removes a connection, and sends the guest a reset if `tell` is set and the guest still has
+    /// it.
     fn remove(&mut self, key: Key, tell: bool) {
         let mut gone = false;
         if let Some(mut connection) = self.connections.remove(&key) {
             gone = connection.gone;
+            if connection.queued {
+                self.ready.retain(|ready| *ready != key);
+            }
             if gone {
                 connection.discard();
             }
@@ -230,6 +235,12 @@ impl Mux {
             let header = self.header(key, op::RST);
             self.answers.push_back(header);
         }
+    }
+
+    /// How many places in the queue are taken.
+    #[cfg(test)]
+    pub fn queued(&self) -> usize {
+        self.ready.len()
     }
 
     /// Checks which streams of the host are ready.
@@ -363,7 +374,7 @@ impl Mux {
     }
 }
 
-/// Tells the waiting caller that there is no connection.
+/// Reports to the waiting caller that there is no connection.
 fn refuse(connection: &mut Connection) {
     if let Some(answer) = connection.answer.take() {
         // The caller may have given up.

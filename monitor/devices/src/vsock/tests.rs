@@ -244,11 +244,33 @@ fn what_waits_for_the_host_is_bounded() {
     mux.receive(&packet(op::RST, 1, 2), &[]);
     mux.receive(&packet(op::REQUEST, 1, 3), &[]);
     assert_eq!(sent(&mut mux), [(op::RST, vec![])]);
-    // Nobody reads any more.
+    // The reader has ended.
     drop(stream);
     assert_eq!(sent(&mut mux), []);
     mux.receive(&packet(op::REQUEST, 1, 3), &[]);
     assert_eq!(sent(&mut mux), [(op::RESPONSE, vec![])]);
+}
+
+/// A guest that resets connections with data, and takes none.
+#[test]
+fn a_connection_that_is_gone_has_no_place_in_the_queue() {
+    let hub = Hub::default();
+    let listener = hub.listen(1).unwrap();
+    let mut mux = Mux::new(hub, CID, 4).unwrap();
+    for guest in 0..20 {
+        let mut request = packet(op::REQUEST, 1, guest % 5);
+        request.buffer_size = 1000;
+        mux.receive(&request, &[]);
+        let mut stream = listener.accept(None).unwrap();
+        // The answer, so that the data is next.
+        assert_eq!(mux.send(&mut [0; 3]).unwrap().op, op::RESPONSE);
+        stream.write_all(b"hello").unwrap();
+        mux.poll();
+        assert_eq!(mux.queued(), 1);
+        mux.receive(&packet(op::RST, 1, guest % 5), &[]);
+        assert_eq!(mux.queued(), 0);
+    }
+    assert!(!mux.has_output());
 }
 
 proptest! {

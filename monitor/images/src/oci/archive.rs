@@ -38,7 +38,7 @@ pub enum Place {
         offset: u64,
         length: u64,
     },
-    /// The same contents as this file's.
+    /// The contents of this file.
     Link(String),
 }
 

@@ -242,6 +242,12 @@ impl<'a> Http<'a> {
                 self.name()
             );
         }
+        if is_refused(&url, self.own) {
+            bail!(
+                "{}: tokens from {realm:?}, which is this host or its link: refused",
+                self.name()
+            );
+        }
         url.query_pairs_mut()
             .append_pair(
                 "scope",
@@ -312,7 +318,7 @@ fn redirects(own: bool) -> Policy {
     Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS {
             attempt.error("too many redirects")
-        } else if !own && is_near(attempt.url()) {
+        } else if is_refused(attempt.url(), own) {
             attempt.error("a redirect to this host or its link: refused")
         } else {
             attempt.follow()
@@ -320,25 +326,40 @@ fn redirects(own: bool) -> Policy {
     })
 }
 
+/// Whether a registry may not lead there. One on this host's loopback may lead to the loopback.
+fn is_refused(url: &Url, own: bool) -> bool {
+    is_near(url) && !(own && is_loopback(url))
+}
+
+/// Whether an address is of this host's loopback.
+fn is_loopback(url: &Url) -> bool {
+    match address(url) {
+        Some(Ok(address)) => address.is_loopback(),
+        Some(Err(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+/// The address of a URL, or its name.
+fn address(url: &Url) -> Option<Result<IpAddr, String>> {
+    let host = url.host_str()?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address = bare.parse::<IpAddr>().map(|address| address.to_canonical());
+    Some(address.map_err(|_| host.trim_end_matches('.').to_ascii_lowercase()))
+}
+
 /// Whether an address is of this host itself, or of its link, where clouds have their metadata
 /// service.
 fn is_near(url: &Url) -> bool {
-    let Some(host) = url.host_str() else {
-        return true;
-    };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>().map(|address| address.to_canonical()) {
-        Ok(IpAddr::V4(address)) => {
-            address.is_loopback() || address.is_link_local() || address.is_unspecified()
+    is_loopback(url)
+        || match address(url) {
+            Some(Ok(IpAddr::V4(address))) => address.is_link_local() || address.is_unspecified(),
+            Some(Ok(IpAddr::V6(address))) => {
+                address.is_unicast_link_local() || address.is_unspecified()
+            }
+            Some(Err(_)) => false,
+            None => true,
         }
-        Ok(IpAddr::V6(address)) => {
-            address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified()
-        }
-        Err(_) => {
-            let name = host.trim_end_matches('.').to_ascii_lowercase();
-            name == "localhost" || name.ends_with(".localhost")
-        }
-    }
 }
 
 /// The innermost cause of an error.
@@ -371,7 +392,49 @@ mod tests {
             ("https://10.0.0.1/x", false),
             ("https://[2001:db8::1]/x", false),
         ] {
-            assert_eq!(is_near(&Url::parse(url).unwrap()), near, "{url}");
+            let url = Url::parse(url).unwrap();
+            assert_eq!(
+                (is_near(&url), is_refused(&url, false)),
+                (near, near),
+                "{url}"
+            );
+        }
+    }
+
+    /// The registry of another host must not have this one ask a cloud's metadata service for a
+    /// token, nor may that of this host.
+    #[test]
+    fn tokens_come_from_no_server_near_this_host() {
+        let reference: Reference = "registry.example.org/x:1".parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for (own, realm) in [
+            (false, "https://127.0.0.1:9/token"),
+            (false, "https://[::1]:9/token"),
+            (false, "https://localhost:9/token"),
+            (false, "https://169.254.169.254/token"),
+            (true, "http://169.254.169.254/token"),
+            (true, "http://0.0.0.0:9/token"),
+            (true, "http://[fe80::1]:9/token"),
+        ] {
+            let http = Http::new(&reference, own, None).unwrap();
+            let error = runtime.block_on(http.token(realm, None)).unwrap_err();
+            assert!(error.to_string().ends_with("refused"), "{realm}: {error}");
+        }
+        for (url, refused) in [
+            ("http://127.0.0.1:9/token", false),
+            ("http://[::1]:9/token", false),
+            ("http://localhost:9/token", false),
+            ("http://example.org/token", false),
+            ("http://169.254.169.254/token", true),
+        ] {
+            assert_eq!(
+                is_refused(&Url::parse(url).unwrap(), true),
+                refused,
+                "{url}"
+            );
         }
     }
 }

@@ -81,7 +81,7 @@ pub fn each<R: Read>(
 /// seeked over.
 ///
 /// # Errors
-/// The same as for [`each`].
+/// As those of [`each`].
 pub fn each_in_file<R: Read + Seek>(
     archive: R,
     with: impl FnMut(&mut Entry<'_, Bounded<R>>) -> anyhow::Result<()>,

@@ -308,7 +308,7 @@ impl Tree {
         let folder = match open() {
             Err(Errno::NOENT) => {
                 let (above, last) = self.place(parent)?;
-                // What is there already is a link whose target does not exist.
+                // There is a link already whose target does not exist.
                 self.make(&above, last, Mode::from_raw_mode(0o755))?;
                 open()
             }
@@ -386,7 +386,7 @@ fn depth(folder: &OwnedFd) -> anyhow::Result<usize> {
 }
 
 /// Sets the mode of a FIFO. What is there by now may be another's: a guest may write to the folder
-/// meanwhile. So no link is followed.
+/// at any time. So no link is followed.
 fn fifo_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> anyhow::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fifo = openat(parent, name, flags, Mode::empty())?;

@@ -58,7 +58,7 @@ impl Link {
     }
 
     /// Sends as much as possible without waiting. Returns false if the agent has closed the
-    /// connection. What waited is then dropped; the agent's last messages can still be read.
+    /// connection. Waiting messages are then dropped; the agent's last messages can still be read.
     pub fn flush(&mut self) -> io::Result<bool> {
         while !self.out.is_empty() {
             match self.stream.write(&self.out) {

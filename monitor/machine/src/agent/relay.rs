@@ -54,7 +54,7 @@ pub struct Relay {
     error: Vec<u8>,
     /// Output is dropped when the disk is full.
     forgets: bool,
-    /// A terminal of this program is gone.
+    /// A terminal of this program was closed.
     hung_up: bool,
     configured: bool,
     started: bool,
@@ -80,8 +80,8 @@ impl Relay {
         }
     }
 
-    /// Whether a terminal of this program is gone. Nothing ends by that. The host sends SIGHUP only
-    /// if it was the terminal that controls the program, and perhaps later than this is seen.
+    /// Whether a terminal of this program was closed. Nothing ends by that. The host sends SIGHUP
+    /// only if it was the terminal that controls the program, and perhaps later than this is seen.
     pub fn hung_up(&self) -> bool {
         self.hung_up
     }
@@ -196,7 +196,7 @@ impl Relay {
         let mut quiet = Instant::now();
         loop {
             let before = self.output.len() + self.error.len();
-            // An error is the end of the connection. What came before it has been taken.
+            // An error is the end of the connection. The messages before it have been taken.
             let open = self.listen().is_ok();
             if self.output.len() + self.error.len() > before {
                 quiet = Instant::now() + FOLLOWS;
@@ -331,8 +331,8 @@ impl Relay {
     }
 }
 
-/// Whether a file is a device such as a terminal, whose error means that it is gone, and not that a
-/// disk is damaged.
+/// Whether a file is a device such as a terminal, whose error means that it was closed, and not
+/// that a disk is damaged.
 fn is_device(file: BorrowedFd<'_>) -> bool {
     let mode = rustix::fs::fstat(file).map(|stat| stat.st_mode);
     mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::CharacterDevice)

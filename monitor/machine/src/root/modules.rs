@@ -4,9 +4,9 @@
 
 use anyhow::{Context, bail};
 use object::{Object, ObjectSection};
-use paravane_user_io::files;
+use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,6 +32,11 @@ const WANTED: [&str; 14] = [
 const LONGEST: usize = 64;
 /// Folders in a folder of modules.
 const DEEPEST: usize = 12;
+/// Files in a folder of modules. Distributions have up to about 7,000.
+const MOST_FILES: usize = 1 << 16;
+/// Modules that are taken, and the bytes of all of them, unpacked.
+const MOST: usize = 256;
+const ALL: u64 = 1 << 30;
 /// Bytes of a module, unpacked. The largest modules of distributions have about 20 MiB.
 const LARGEST: u64 = 256 << 20;
 
@@ -61,51 +66,79 @@ pub fn folder(kernel: &Path, release: &str) -> Option<PathBuf> {
 /// # Errors
 /// A file cannot be read or unpacked, or one that is needed is missing.
 pub fn read(folder: &Path) -> anyhow::Result<Vec<Module>> {
-    let mut all = BTreeMap::new();
-    list(&folder.join("kernel"), DEEPEST, &mut all)
-        .with_context(|| folder.display().to_string())?;
-    let mut modules = Vec::new();
+    let (kernel, mut all) = (folder.join("kernel"), BTreeMap::new());
+    let complain = || folder.display().to_string();
+    if fs::symlink_metadata(&kernel).is_ok_and(|found| found.is_symlink()) {
+        bail!("{} is a link", kernel.display());
+    }
+    list(&kernel, DEEPEST, &mut all).with_context(complain)?;
+    let mut taking = Taking {
+        all,
+        modules: Vec::new(),
+        taken: 0,
+        left: ALL,
+    };
     for name in WANTED {
-        if all.contains_key(name) {
-            add(&mut modules, &all, name, LONGEST)?;
+        if taking.all.contains_key(name) {
+            taking.add(name, LONGEST)?;
         }
     }
-    Ok(modules)
+    Ok(taking.modules)
 }
 
-/// Adds a module after those that it needs.
-fn add(
-    modules: &mut Vec<Module>,
-    all: &BTreeMap<String, PathBuf>,
-    name: &str,
-    most: usize,
-) -> anyhow::Result<()> {
-    if modules.iter().any(|module| module.name == name) {
-        return Ok(());
-    }
-    let Some(path) = all.get(name).filter(|_| most > 0) else {
-        bail!("the kernel's module {name}, which another one needs, is missing");
-    };
-    let complain = || path.display().to_string();
-    let bytes = unpack(path)?;
-    for need in needs(&bytes).with_context(complain)? {
-        add(modules, all, &need, most - 1)?;
-    }
-    modules.push(Module {
-        name: name.to_string(),
-        bytes,
-    });
-    Ok(())
+/// Modules that are being taken.
+struct Taking {
+    all: BTreeMap<String, PathBuf>,
+    /// Those that are complete, after those that they need.
+    modules: Vec<Module>,
+    /// Files that were read, and the bytes that further ones may have.
+    taken: usize,
+    left: u64,
 }
 
-/// Finds the files of all modules below a folder, by name.
+impl Taking {
+    /// Adds a module after those that it needs, `most` in a row.
+    fn add(&mut self, name: &str, most: usize) -> anyhow::Result<()> {
+        if self.modules.iter().any(|module| module.name == name) {
+            return Ok(());
+        }
+        let Some(path) = self.all.get(name).filter(|_| most > 0).cloned() else {
+            bail!("the kernel's module {name}, which another one needs, is missing");
+        };
+        if self.taken >= MOST {
+            bail!("the kernel's drivers need more than {MOST} modules");
+        }
+        let bytes = unpack(&path, LARGEST)?;
+        self.taken += 1;
+        let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
+            bail!("the kernel's modules have more than {} MiB", ALL >> 20);
+        };
+        self.left = left;
+        let complain = || path.display().to_string();
+        for need in needs(&bytes).with_context(complain)? {
+            self.add(&need, most - 1)?;
+        }
+        self.modules.push(Module {
+            name: name.to_string(),
+            bytes,
+        });
+        Ok(())
+    }
+}
+
+/// Finds the files of all modules below a folder, by name. Follows no links.
 fn list(folder: &Path, depth: usize, all: &mut BTreeMap<String, PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         if kind.is_dir() && depth > 0 {
             list(&path, depth - 1, all)?;
-        } else if let Some((name, _)) = entry.file_name().to_string_lossy().split_once(".ko") {
+        } else if let Some((name, _)) = entry.file_name().to_string_lossy().split_once(".ko")
+            && kind.is_file()
+        {
+            if all.len() >= MOST_FILES {
+                bail!("there are more than {MOST_FILES} modules");
+            }
             // The names of files and of modules differ in this.
             all.insert(name.replace('-', "_"), path);
         }
@@ -113,22 +146,48 @@ fn list(folder: &Path, depth: usize, all: &mut BTreeMap<String, PathBuf>) -> any
     Ok(())
 }
 
-/// The content of a module's file, which may be compressed.
-fn unpack(path: &Path) -> anyhow::Result<Vec<u8>> {
+/// The content of a module's file, which may be compressed: at most `most` bytes.
+fn unpack(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let context = || format!("cannot read module {}", path.display());
+    // It may have become something else since it was found.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).with_context(context)?;
+    let file = File::from(file);
+    if !file.metadata().with_context(context)?.is_file() {
+        bail!("{}: not an ordinary file", context());
+    }
     let program = match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
         Some("zst") => "zstd",
         Some("gz") => "gzip",
-        _ => return files::read(path, "module"),
+        _ => {
+            let mut bytes = Vec::new();
+            file.take(most + 1)
+                .read_to_end(&mut bytes)
+                .with_context(context)?;
+            return within(bytes, path, most);
+        }
     };
-    unpack_by(Command::new(program).arg("-dc").arg(path), path, LARGEST)
+    unpack_by(Command::new(program).arg("-dc"), file, path, most)
         .with_context(|| format!("{program} cannot unpack {}", path.display()))
 }
 
+/// The bytes, if there are no more than `most`.
+fn within(bytes: Vec<u8>, path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    if bytes.len() as u64 > most {
+        bail!(
+            "{} has more than {} MiB unpacked",
+            path.display(),
+            most >> 20
+        );
+    }
+    Ok(bytes)
+}
+
 /// What a program prints, at most `most` bytes: the file may say that it is of any size.
-fn unpack_by(program: &mut Command, path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+fn unpack_by(program: &mut Command, file: File, path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let mut child = program
-        .stdin(Stdio::null())
+        .stdin(file)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -144,13 +203,7 @@ fn unpack_by(program: &mut Command, path: &Path, most: u64) -> anyhow::Result<Ve
     }
     let status = child.wait()?;
     read?;
-    if too_large {
-        bail!(
-            "{} has more than {} MiB unpacked",
-            path.display(),
-            most >> 20
-        );
-    }
+    let bytes = within(bytes, path, most)?;
     if !status.success() {
         bail!("it ended with {status}");
     }
@@ -271,6 +324,7 @@ mod tests {
         let unpack = |text: &str, most| {
             unpack_by(
                 Command::new("sh").arg("-c").arg(text),
+                File::open("/dev/null").unwrap(),
                 Path::new("m.xz"),
                 most,
             )
@@ -281,6 +335,55 @@ mod tests {
         // A program that never ends is ended, and what it printed is not kept.
         let error = unpack("while :; do echo 1; done", 1 << 20).unwrap_err();
         assert_eq!(error.to_string(), "m.xz has more than 1 MiB unpacked");
+    }
+
+    #[test]
+    fn there_are_only_so_many_and_none_behind_a_link() {
+        // A driver that needs more than are taken.
+        let names: Vec<String> = (0..MOST).map(|number| format!("m{number}")).collect();
+        let mut files = vec![("virtio_mmio.ko".to_string(), names.join(","))];
+        files.extend(
+            names
+                .iter()
+                .map(|name| (format!("{name}.ko"), String::new())),
+        );
+        let files: Vec<_> = files
+            .iter()
+            .map(|(a, b)| (a.as_str(), b.as_str()))
+            .collect();
+        let folder = tree(&files);
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert_eq!(error, "the kernel's drivers need more than 256 modules");
+        // One fewer is taken.
+        fs::write(
+            folder.path().join("kernel/virtio_mmio.ko"),
+            module(&names[1..].join(",")),
+        )
+        .unwrap();
+        assert_eq!(read(folder.path()).unwrap().len(), MOST);
+        // Links are no modules, and no folders of them.
+        let other = tree(&[("ext4.ko", "")]);
+        let link = std::os::unix::fs::symlink::<PathBuf, PathBuf>;
+        let folder = tree(&[("erofs.ko", "")]);
+        let (from, to) = (other.path().join("kernel"), folder.path().join("kernel"));
+        link(from.join("ext4.ko"), to.join("ext4.ko")).unwrap();
+        link(from.clone(), to.join("more")).unwrap();
+        let found = read(folder.path()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "erofs");
+        assert!(unpack(&to.join("ext4.ko"), LARGEST).is_err());
+        fs::remove_dir_all(&to).unwrap();
+        link(from, to).unwrap();
+        assert!(read(folder.path()).is_err());
+        // Together they have a bound, which is not that of one.
+        let mut taking = Taking {
+            all: BTreeMap::from([("ext4".to_string(), other.path().join("kernel/ext4.ko"))]),
+            modules: Vec::new(),
+            taken: 0,
+            left: 100,
+        };
+        let error = taking.add("ext4", LONGEST).unwrap_err().to_string();
+        assert!(error.contains("have more than 1024 MiB"), "{error}");
     }
 
     #[test]

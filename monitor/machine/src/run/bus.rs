@@ -4,7 +4,7 @@
 use super::card;
 use crate::spec::Spec;
 use anyhow::{Context, bail};
-use paravane_bridge::{Bridge, Far, FarDisk, Watch};
+use paravane_bridge::{Bridge, Far, FarDisk, Watch, only_card};
 use paravane_devices::Model;
 use paravane_vbus::Name;
 use std::path::PathBuf;
@@ -22,11 +22,32 @@ pub fn place(word: &str) -> Option<(&str, &str)> {
     (Name::new(bus).is_ok() && Name::new(device).is_ok()).then_some((bus, device))
 }
 
-/// A card on a bus, which may share with others there.
-pub fn card(bus: &str, device: &str, share: bool, spec: &Spec) -> anyhow::Result<Model> {
+/// A bus, and a device on it if it is named: `NAME[/DEVICE]`.
+pub fn network(word: &str) -> Option<(&str, Option<&str>)> {
+    let (bus, device) = match word.split_once('/') {
+        Some((bus, device)) => (bus, Some(device)),
+        None => (word, None),
+    };
+    let good = |name: &str| Name::new(name).is_ok();
+    (good(bus) && device.is_none_or(good)).then_some((bus, device))
+}
+
+/// A card on a bus, which may share with others there, and its device. Without a name, that is the
+/// only network of the bus.
+pub fn card(
+    bus: &str,
+    device: Option<&str>,
+    share: bool,
+    spec: &Spec,
+) -> anyhow::Result<(Model, String)> {
+    let socket = socket()?;
+    let device = match device {
+        Some(device) => device.to_string(),
+        None => only_card(&socket, bus)?,
+    };
     let join = if share { Far::join_sharing } else { Far::join };
-    let card = join(&socket()?, bus, device)?;
-    Ok(card::model(Bridge::far(card)?, spec))
+    let card = join(&socket, bus, &device)?;
+    Ok((card::model(Bridge::far(card)?, spec), device))
 }
 
 /// A disk on a bus, at a [`place`].

@@ -48,7 +48,7 @@ pub struct Shares {
     /// The most connections of the guest's sockets (vsock).
     pub sockets: usize,
     /// Folders have descriptors below this one. It leaves the shares above, one for connections of
-    /// vsock that nobody has accepted yet, and one for the monitor itself.
+    /// vsock that were not accepted yet, and one for the monitor itself.
     pub folders: RawFd,
 }
 

@@ -67,10 +67,10 @@ pub struct Drive<'a> {
     pub(super) life: Life,
     pub(super) machine: Machine,
     /// The command, until it is sent to the agent.
-    exec: Option<Exec>,
+    pub(super) exec: Option<Exec>,
     /// The command's streams, once the agent has connected.
     pub(super) relay: Option<Relay>,
-    /// The connection on which the agent was told to power off.
+    /// The connection on which the agent got the request to power off.
     power_off: Option<Link>,
     pub(super) background: Option<Background>,
     reboots: Reboots,
@@ -281,11 +281,13 @@ impl<'a> Drive<'a> {
             network: started.resources.connected.network.clone(),
         }))?;
         let (mut terminal, mut input) = (None, false);
-        if let Some(exec) = self.exec.take() {
+        if let Some(mut exec) = self.exec.take() {
             input = exec.input;
             // In the background, clients attach with terminals of their own.
             if exec.terminal.is_some() && self.background.is_none() {
                 terminal = Some(Terminal::take().context("cannot use this terminal")?);
+                // It may have another size than when the machine started.
+                exec.terminal = Some(Terminal::size());
             }
             link.put(&ToAgent::Exec(exec))?;
         }
@@ -400,8 +402,8 @@ impl Task for Drive<'_> {
     }
 }
 
-/// Tells the agent that a connection has been taken, so that it opens the next one now: a client
-/// may be stopped, or end, before it sends a request.
+/// Reports to the agent that a connection has been taken, so that it opens the next one now: a
+/// client may be stopped, or end, before it sends a request.
 fn taken(mut stream: &UnixStream) {
     let mut frame = Vec::new();
     // Without a command, this message means nothing else.

@@ -32,12 +32,12 @@ pub struct Reboots {
     /// The user has said what follows a panic. Otherwise it is a failure, also where the kernel's
     /// way to end is a reboot.
     pub on_panic: bool,
-    /// The signal by which somebody has asked for the end. It is the result, not a failure.
+    /// The signal that requested the end. It is the result, not a failure.
     pub asked: Option<u8>,
 }
 
 impl Reboots {
-    /// The same, or no more starts if somebody has asked for the end, perhaps by a signal.
+    /// These rules, or no more starts if the end was requested, perhaps by a signal.
     pub fn unless(self, asked: bool, signal: Option<u8>) -> Self {
         Reboots {
             start_again: self.start_again && !asked,

@@ -12,7 +12,7 @@ use crate::store;
 use crate::vm::Vm;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::PORT;
-use paravane_confine::{self as confine, Files};
+use paravane_confine::{self as confine, Files, OnlyOwn};
 use paravane_devices::Model;
 use paravane_devices::balloon::Balloon;
 use paravane_devices::rng::Rng;
@@ -39,8 +39,8 @@ use std::time::Instant;
 const COMMAND_LINE: &str = "unknown_nmi_panic dummy.numdummies=0";
 /// The console of a machine of processes: the layer's.
 const PROCESS_CONSOLE: &str = "console=hvc0";
-/// The same on KVM: a serial line. There is no PCI, which would be looked for, and a panic is a
-/// restart, which ends the machine.
+/// The console of a machine on KVM: a serial line. There is no PCI, which would be looked for, and
+/// a panic is a restart, which ends the machine.
 const KVM_CONSOLE: &str = "console=ttyS0 pci=off panic=-1";
 
 /// In the release of VMI-Linux.
@@ -83,6 +83,8 @@ pub struct Made {
     metrics: Option<Metrics>,
     /// The files that the main thread may open while the guest runs.
     files: Files,
+    /// Set if other programs of the user need not look at this process.
+    hidden: Option<OnlyOwn>,
     /// The starter thread ends when this is dropped.
     starter: Sender<()>,
 }
@@ -207,10 +209,11 @@ impl Machine {
         named: Option<&store::Machine>,
         gdb: Option<&Address>,
     ) -> anyhow::Result<Starting> {
+        let only_own = confine::only_own_processes()?;
         let (named, gdb) = (named.cloned(), gdb.cloned());
         let work = move |report: Report<anyhow::Result<Made>>| {
             let (starter, end) = channel();
-            let made = self.make(network, named.as_ref(), gdb.as_ref(), starter);
+            let made = self.make(network, named.as_ref(), gdb.as_ref(), starter, only_own);
             report.give(made.and_then(|made| {
                 confine::enter(STARTER, &Files::none())?;
                 Ok(made)
@@ -227,6 +230,7 @@ impl Machine {
         named: Option<&store::Machine>,
         gdb: Option<&Address>,
         starter: Sender<()>,
+        only_own: OnlyOwn,
     ) -> anyhow::Result<Made> {
         let hub = Hub::default();
         let calls = Calls(
@@ -268,6 +272,7 @@ impl Machine {
             kernel: self.symbols,
             metrics,
             files: Files::state(folder, self.spec.sockets()),
+            hidden: (!self.spec.debuggable).then_some(only_own),
             starter,
         })
     }
@@ -321,11 +326,7 @@ impl Machine {
             memory,
             spaces: self.spec.spaces,
             debuggable: self.spec.debuggable,
-            device_place: self.spec.uses(Heuristic::DevicePlace),
-            large_pages: self.spec.uses(Heuristic::LargePages),
-            costs: self.spec.uses(Heuristic::Costs),
-            halt_polls: self.spec.uses(Heuristic::HaltPolls),
-            cpu_turns: self.spec.uses(Heuristic::CpuTurns),
+            heuristics: self.spec.heuristics(),
         };
         let listener = gdb.map(Listener::open).transpose()?;
         let mut vm = process::Vm::prepare(&config, devices).context(START)?;
@@ -371,6 +372,7 @@ fn bells() -> anyhow::Result<(OwnedFd, OwnedFd)> {
 impl Made {
     /// Confines the calling thread, and starts the guest's kernel.
     pub fn start(self) -> anyhow::Result<Started> {
+        self.hidden.map_or(Ok(()), OnlyOwn::hide)?;
         confine::enter("main", &self.files)?;
         self.vm.start_kernel();
         Ok(Started {

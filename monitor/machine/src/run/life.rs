@@ -32,7 +32,7 @@ const LIMIT: u128 = 5000;
 /// How long the end takes at most when nothing more is printed: the monitor waits for these in
 /// turn, each of which has a limit of its own.
 const END: u128 = PROCESSES_END.as_millis() + passt::END.as_millis() + serve::END.as_millis();
-/// What is printed until then, and the crash report, are a part of the guest's time:
+/// Output until then, and the crash report, are a part of the guest's time:
 /// [`Life::print_by`].
 const _: () = assert!(GRACE.as_millis() + END < LIMIT);
 /// A signal that comes when the machine has ended by itself is not looked at any more. The end
@@ -43,10 +43,10 @@ const _: () =
 const REPORT: Duration = Duration::from_secs(3);
 /// Time limit for a guest to write back its dirty data: a fifth of 8 GiB, to a disk with 30 MB/s.
 const WRITE_BACK: Duration = Duration::from_secs(60);
-/// The same for a system with services, each of which has 90 s by systemd's rules.
+/// Time limit for a system with services to end, each of which has 90 s by systemd's rules.
 const SYSTEM_ENDS: Duration = Duration::from_secs(100);
 /// Time limit for the guest to end what is left of a command that `paravane stop` has given up on,
-/// and to write back. What it has not written then is lost.
+/// and to write back. Data that it has not written then is lost.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 /// Time limit from the agent's end to the machine's, if the agent was process 1.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -223,18 +223,18 @@ impl Life {
     }
 
     /// Until when the end may wait for what is not needed for it: for readers of standard error,
-    /// and for a crash report. None: nobody has asked for the end.
+    /// and for a crash report. None: the end was not requested.
     pub fn print_by(&self) -> Option<Instant> {
         let timeout = self.plan.timeout.map(|timeout| timeout + GRACE);
         [self.wanted, timeout].into_iter().flatten().min()
     }
 
-    /// Whether somebody has asked for the end, or `--timeout` has passed.
+    /// Whether the end was requested, or `--timeout` has passed.
     pub fn is_asked(&self) -> bool {
         self.wanted.is_some() || self.state == State::Ended(Finish::TimedOut)
     }
 
-    /// The signal by which somebody has asked for the end first: SIGTERM for `paravane stop`.
+    /// The signal that first requested the end: SIGTERM for `paravane stop`.
     pub fn signal(&self) -> Option<u8> {
         self.signal
     }

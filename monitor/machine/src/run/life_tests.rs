@@ -260,7 +260,7 @@ fn a_guest_writes_back_and_its_command_s_code_counts() {
     test.on(Event::MachineEnded(End::Shutdown(0)));
     test.ended(&Finish::Outcome(DONE));
 
-    // A guest that does not write back, or fails meanwhile, may have lost data.
+    // A guest that does not write back, or fails before that, may have lost data.
     Test::powering_off().ends_after(WRITE_BACK, &unwritten());
     for end in [
         End::Shutdown(255),
@@ -287,7 +287,7 @@ fn a_guest_that_writes_back_is_hurried() {
     };
     bound(Event::Signal(SIGTERM), GRACE, Finish::Unwritten(DONE));
     bound(Event::Stop(seconds(2)), seconds(2), Finish::Unwritten(DONE));
-    // Nobody makes it slower.
+    // No request makes it slower.
     bound(
         Event::Stop(seconds(100)),
         WRITE_BACK - seconds(1),
@@ -397,7 +397,7 @@ fn a_guest_is_asked_what_it_does() {
     assert_eq!(test.on(Event::Quit), Action::Interrupt);
     // Once.
     assert_eq!(test.on(Event::Quit), Action::None);
-    // Meanwhile the command goes on.
+    // The command continues during this.
     assert_eq!(test.on(Event::Signal(SIGTERM)), Action::Signal(SIGTERM));
     test.on(Event::MachineEnded(End::Shutdown(255)));
     test.ended(&Finish::Crashed(why.into()));

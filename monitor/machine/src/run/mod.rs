@@ -16,6 +16,7 @@ mod life;
 mod network;
 mod relay;
 mod requests;
+mod resource_words;
 mod resources;
 mod restarter;
 mod superblock;
@@ -25,7 +26,7 @@ pub use card::{attributes as card_attributes, check as check_card};
 pub use choice::Choice;
 pub use finish::outcome;
 pub use network::net;
-pub use resources::{check_volumes, disk, root, volume};
+pub use resource_words::{check_volumes, disk, root, volume};
 
 use crate::control::Server;
 use crate::restart::Restart;

@@ -12,7 +12,7 @@ use paravane_confine as confine;
 use paravane_devices::Model;
 use paravane_devices::net::{Later, Net as Card, Wire};
 use paravane_net::auto::{self, Auto, Lazy};
-use paravane_net::{Link, Publish, passt, publish, tap, user};
+use paravane_net::{Publish, passt, publish, tap, user};
 use paravane_user_io::stderr::say;
 use serde_json::json;
 use std::fs::File;
@@ -83,6 +83,26 @@ impl passt::End for PasstProcess {
     }
 }
 
+/// What the guest's card on a network is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A card of virtio's.
+    Virtio,
+    /// A card of a virtual bus.
+    Bus,
+}
+
+/// A network that runs, on which the guest has no card yet.
+#[derive(Debug)]
+struct Open {
+    wire: Wire,
+    /// What it is, for the report.
+    name: String,
+    /// Its configuration, if it is a user-mode network.
+    config: Option<user::Config>,
+    kept: Kept,
+}
+
 /// Starts the network, or prepares it, and makes the card.
 pub fn connect(
     spec: &Spec,
@@ -90,35 +110,135 @@ pub fn connect(
     devices: &mut Vec<Model>,
 ) -> anyhow::Result<Connected> {
     let mac = Card::mac_of(&std::process::id().to_string());
-    let reach = match &spec.net {
+    let (kind, open) = match &spec.net {
         Net::None => return Ok(Connected::default()),
-        Net::Tap(name) => {
-            let link = tap::open(name).context("--net")?;
-            report.tell(&format!("tap {name}"), None);
-            let card = Card::new(Wire::Link(link), mac);
-            devices.push(Model::virtio(tuned(card, spec)));
-            return Ok(Connected::default());
-        }
-        Net::VenetTap(name) => {
-            let link = tap::open(name).context("--net")?;
-            report.tell(&format!("tap {name}, by a virtual bus"), None);
-            devices.push(on_bus(link, mac, spec)?);
-            return Ok(Connected::default());
-        }
         Net::Bus { bus, device, share } => {
-            let card = bus::card(bus, device, *share, spec).context("--net")?;
+            let (card, device) =
+                bus::card(bus, device.as_deref(), *share, spec).context("--net")?;
             report.tell(&format!("device {device} of bus {bus}"), None);
             devices.push(card);
             return Ok(Connected::default());
         }
-        Net::User(reach)
-        | Net::Stack(reach)
-        | Net::Passt(reach)
-        | Net::Venet(reach)
-        | Net::VenetPasst(reach) => *reach,
+        Net::Tap(name) => (Kind::Virtio, open_tap(name)?),
+        Net::VenetTap(name) => (Kind::Bus, open_tap(name)?),
+        Net::Stack(reach) => {
+            let config = configuration(spec, *reach)?;
+            (Kind::Virtio, open_stack(config).context("--net stack")?)
+        }
+        Net::Venet(reach) => {
+            let config = configuration(spec, *reach)?;
+            (Kind::Bus, open_stack(config).context("--net venet")?)
+        }
+        Net::Passt(reach) => {
+            let config = configuration(spec, *reach)?;
+            (
+                Kind::Virtio,
+                open_passt(config, mac).context("--net passt")?,
+            )
+        }
+        Net::VenetPasst(reach) => {
+            let config = configuration(spec, *reach)?;
+            let open = open_passt(config, mac).context("--net venet-passt")?;
+            (Kind::Bus, open)
+        }
+        Net::User(reach) => {
+            return connect_user(configuration(spec, *reach)?, mac, spec, report, devices);
+        }
     };
+    attach(open, kind, mac, spec, report, devices)
+}
+
+/// The network that `--net user` chooses. It may start when the guest first needs it.
+fn connect_user(
+    mut config: user::Config,
+    mac: [u8; 6],
+    spec: &Spec,
+    report: NetworkReport,
+    devices: &mut Vec<Model>,
+) -> anyhow::Result<Connected> {
+    keep_passt();
+    let kept = Kept::default();
+    match auto::start(passt::find().as_deref(), &mut config, mac).context("--net user")? {
+        Auto::Now(open) => {
+            let open = Open {
+                name: open.choice.to_string(),
+                wire: keep(open.wire, &kept),
+                config: Some(config),
+                kept,
+            };
+            attach(open, Kind::Virtio, mac, spec, report, devices)
+        }
+        Auto::Later(lazy) => {
+            let card = Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac);
+            devices.push(Model::virtio(tuned(card, spec)));
+            Ok(Connected {
+                network: Some(addresses(&config)),
+                _passt: kept,
+            })
+        }
+    }
+}
+
+fn open_tap(name: &str) -> anyhow::Result<Open> {
+    Ok(Open {
+        wire: Wire::Link(tap::open(name).context("--net")?),
+        name: format!("tap {name}"),
+        config: None,
+        kept: Kept::default(),
+    })
+}
+
+fn open_stack(mut config: user::Config) -> Result<Open, paravane_net::Error> {
+    config.publish = publish::settle(&config.publish)?;
+    Ok(Open {
+        wire: Wire::Stack(Box::new(user::Network::new(config.clone())?)),
+        name: "the stack in this process".to_string(),
+        config: Some(config),
+        kept: Kept::default(),
+    })
+}
+
+fn open_passt(mut config: user::Config, mac: [u8; 6]) -> Result<Open, paravane_net::Error> {
+    keep_passt();
+    config.publish = publish::settle(&config.publish)?;
+    let (link, process) = passt::start(Path::new("passt"), &config, mac)?;
+    let kept = Kept::default();
+    Ok(Open {
+        wire: keep(auto::Wire::Passt(link, process), &kept),
+        name: "passt".to_string(),
+        config: Some(config),
+        kept,
+    })
+}
+
+/// Reports the network, and gives the guest its card.
+fn attach(
+    open: Open,
+    kind: Kind,
+    mac: [u8; 6],
+    spec: &Spec,
+    report: NetworkReport,
+    devices: &mut Vec<Model>,
+) -> anyhow::Result<Connected> {
+    let how = match kind {
+        Kind::Virtio => "",
+        Kind::Bus => ", by a virtual bus",
+    };
+    report.tell(&format!("{}{how}", open.name), open.config.as_ref());
+    devices.push(match kind {
+        Kind::Virtio => Model::virtio(tuned(Card::new(open.wire, mac), spec)),
+        Kind::Bus => on_bus(open.wire, mac, spec)?,
+    });
+    Ok(Connected {
+        network: open.config.as_ref().map(addresses),
+        _passt: open.kept,
+    })
+}
+
+/// The configuration of a user-mode network.
+fn configuration(spec: &Spec, reach: Reach) -> anyhow::Result<user::Config> {
     let shares = Shares::of(descriptors::limit());
-    let mut config = user::Config {
+    Ok(user::Config {
         host_loopback: reach.loopback,
         link_local: reach.link_local,
         resolvers: user::host_resolvers(),
@@ -127,71 +247,29 @@ pub fn connect(
         connections: shares.connections,
         datagrams: shares.datagrams,
         ..user::Config::default()
-    };
-    passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
-    let kept = Kept::default();
-    let card = match &spec.net {
-        Net::Stack(_) => {
-            config.publish = publish::settle(&config.publish).context("--net stack")?;
-            let stack = user::Network::new(config.clone()).context("--net stack")?;
-            report.tell("the stack in this process", Some(&config));
-            Card::new(Wire::Stack(Box::new(stack)), mac)
-        }
-        Net::Venet(_) => {
-            config.publish = publish::settle(&config.publish).context("--net venet")?;
-            let stack = user::Network::new(config.clone()).context("--net venet")?;
-            report.tell("the stack in this process, by a virtual bus", Some(&config));
-            let mut card = Stack::new(stack, mac);
-            if !spec.uses(Heuristic::CardLooks) {
-                card.base.forbid_looks();
-            }
-            devices.push(card::model(Bridge::stack(card)?, spec));
-            return Ok(Connected {
-                network: Some(addresses(&config)),
-                _passt: kept,
-            });
-        }
-        Net::Passt(_) => {
-            config.publish = publish::settle(&config.publish).context("--net passt")?;
-            let (link, process) =
-                passt::start(Path::new("passt"), &config, mac).context("--net passt")?;
-            report.tell("passt", Some(&config));
-            Card::new(keep(auto::Wire::Passt(link, process), &kept), mac)
-        }
-        Net::VenetPasst(_) => {
-            const WORD: &str = "--net venet-passt";
-            config.publish = publish::settle(&config.publish).context(WORD)?;
-            let (link, process) = passt::start(Path::new("passt"), &config, mac).context(WORD)?;
-            report.tell("passt, by a virtual bus", Some(&config));
-            keep_process(process, &kept);
-            devices.push(on_bus(link, mac, spec)?);
-            return Ok(Connected {
-                network: Some(addresses(&config)),
-                _passt: kept,
-            });
-        }
-        _ => match auto::start(passt::find().as_deref(), &mut config, mac).context("--net user")? {
-            Auto::Now(open) => {
-                report.tell(&open.choice.to_string(), Some(&config));
-                Card::new(keep(open.wire, &kept), mac)
-            }
-            Auto::Later(lazy) => Card::later(later(lazy, mac, report, Arc::clone(&kept)), mac),
-        },
-    };
-    devices.push(Model::virtio(tuned(card, spec)));
-    Ok(Connected {
-        network: Some(addresses(&config)),
-        _passt: kept,
     })
 }
 
-/// A card of the virtual bus on a link.
-fn on_bus(link: Link, mac: [u8; 6], spec: &Spec) -> anyhow::Result<Model> {
-    let mut card = BusWire::new(link, mac);
-    if !spec.uses(Heuristic::CardLooks) {
-        card.base.forbid_looks();
-    }
-    Ok(card::model(Bridge::wire(card)?, spec))
+/// A card of the virtual bus.
+fn on_bus(wire: Wire, mac: [u8; 6], spec: &Spec) -> anyhow::Result<Model> {
+    let looks = spec.uses(Heuristic::CardLooks);
+    let bridge = match wire {
+        Wire::Link(link) => {
+            let mut card = BusWire::new(link, mac);
+            if !looks {
+                card.base.forbid_looks();
+            }
+            Bridge::wire(card)?
+        }
+        Wire::Stack(stack) => {
+            let mut card = Stack::new(*stack, mac);
+            if !looks {
+                card.base.forbid_looks();
+            }
+            Bridge::stack(card)?
+        }
+    };
+    Ok(card::model(bridge, spec))
 }
 
 /// The card without the heuristics that are off.
@@ -219,14 +297,15 @@ fn keep(wire: auto::Wire, kept: &Kept) -> Wire {
     match wire {
         auto::Wire::Stack(network) => Wire::Stack(network),
         auto::Wire::Passt(link, process) => {
-            keep_process(process, kept);
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
             Wire::Link(link)
         }
     }
 }
 
-fn keep_process(process: passt::Process, kept: &Kept) {
-    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+/// A confined thread can end passt.
+fn keep_passt() {
+    passt::keep_with(|process| Ok(Box::new(PasstProcess(confine::keep(&process)?))));
 }
 
 fn ports(spec: &Spec) -> anyhow::Result<Vec<Publish>> {
@@ -248,7 +327,7 @@ fn addresses(config: &user::Config) -> Network {
 }
 
 /// `none`, `user`, `stack`, `passt`, `venet`, `venet-passt`, `tap:NAME`, `venet-tap:NAME`,
-/// `bus:NAME/DEVICE`. The second to sixth may be followed by `,loopback` and `,link-local`, and the
+/// `bus:NAME[/DEVICE]`. The second to sixth may be followed by `,loopback` and `,link-local`, and the
 /// last by `,share`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
@@ -270,22 +349,22 @@ pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
         ("venet-passt", _) if known => Net::VenetPasst(reach),
         (_, Some(("bus", words))) => {
             let place = words.strip_suffix(",share").unwrap_or(words);
-            let Some((bus, device)) = bus::place(place) else {
+            let Some((bus, device)) = bus::network(place) else {
                 bail!(
-                    "--net {word}: bus:NAME/DEVICE names a bus and a device on it, and \
-                     bus:NAME/DEVICE,share shares memory with others there"
+                    "--net {word}: bus:NAME names a bus with one network, bus:NAME/DEVICE a \
+                     device on a bus, and with ,share memory is shared with others there"
                 )
             };
             Net::Bus {
                 bus: bus.to_string(),
-                device: device.to_string(),
+                device: device.map(String::from),
                 share: place != words,
             }
         }
         ("none", _) if word == kind => Net::None,
         _ => bail!(
             "--net {word}: none, user, stack, passt, venet, venet-passt (the last five also with \
-             ,loopback and ,link-local), tap:NAME, venet-tap:NAME and bus:NAME/DEVICE (also with \
+             ,loopback and ,link-local), tap:NAME, venet-tap:NAME and bus:NAME[/DEVICE] (also with \
              ,share) are possible"
         ),
     };
@@ -338,11 +417,15 @@ mod tests {
         assert_eq!(passt, Net::VenetPasst(reach(false, true)));
         let bus = |share| Net::Bus {
             bus: "lan".to_string(),
-            device: "switch".to_string(),
+            device: Some("switch".to_string()),
             share,
         };
         assert_eq!(net("bus:lan/switch", &[]).unwrap(), bus(false));
         assert_eq!(net("bus:lan/switch,share", &[]).unwrap(), bus(true));
+        for (word, share) in [("bus:lan", false), ("bus:lan,share", true)] {
+            let (bus, device) = ("lan".to_string(), None);
+            assert_eq!(net(word, &[]).unwrap(), Net::Bus { bus, device, share });
+        }
         for (bad, ports) in [
             ("", &[][..]),
             ("bridge", &[]),
@@ -356,13 +439,14 @@ mod tests {
             ("venet-tap:vm0", &port),
             ("venet-tap", &[]),
             ("bus:lan/switch", &port),
-            ("bus:lan", &[]),
+            ("bus:", &[]),
+            ("bus:lan/", &[]),
             ("bus:/switch", &[]),
             ("bus:lan/a b", &[]),
             ("bus:lan/switch,", &[]),
             ("bus:lan/switch,share,share", &[]),
             ("bus:lan/switch,shares", &[]),
-            ("bus:lan,share", &[]),
+            ("bus:,share", &[]),
             ("venet,", &[]),
             ("venet-passt:vm0", &[]),
             ("venet,passt", &[]),

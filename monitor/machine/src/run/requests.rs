@@ -4,6 +4,7 @@
 use super::background::Background;
 use super::card;
 use super::drive::{Drive, Machine};
+use super::launch::Started;
 use super::life::{Event, State};
 use crate::control::{Client, Request, Server, json_file};
 use crate::layout::Layout;
@@ -55,37 +56,27 @@ impl Drive<'_> {
                 State::Ending { why, .. } => client.answer(Err(format!("it is ending: {why}"))),
                 _ => client.answer(Err("it is ending".to_string())),
             },
-            Request::Stat => match &self.machine {
-                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
-                Machine::Started(started) => {
-                    give_json(client, &Stats::of(&started.vm.observer(), &started.choice));
+            Request::Stat => self.with_machine(client, |started, client| {
+                give_json(client, &Stats::of(&started.vm.observer(), &started.choice));
+            }),
+            Request::Card { attribute, value } => self.with_machine(client, |started, client| {
+                let set = card::set(&started.vm.observer(), &attribute, value);
+                client.answer(set.map_err(|error| format!("{error:#}")));
+            }),
+            Request::Layout => self.with_machine(client, |started, client| {
+                let build_id = started.kernel.build_id();
+                match Layout::of(&started.vm, build_id, started.layer) {
+                    Some(layout) => give_json(client, &layout),
+                    None => client.answer(Err(format!(
+                        "it runs on {}, whose code cannot be sampled: start it with \
+                         --hypervisor process",
+                        started.choice.name
+                    ))),
                 }
-            },
-            Request::Card { attribute, value } => match &self.machine {
-                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
-                Machine::Started(started) => {
-                    let set = card::set(&started.vm.observer(), &attribute, value);
-                    client.answer(set.map_err(|error| format!("{error:#}")));
-                }
-            },
-            Request::Layout => match &self.machine {
-                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
-                Machine::Started(started) => {
-                    let build_id = started.kernel.build_id();
-                    match Layout::of(&started.vm, build_id, started.layer) {
-                        Some(layout) => give_json(client, &layout),
-                        None => client.answer(Err(format!(
-                            "it runs on {}, whose code cannot be sampled: start it with \
-                             --hypervisor process",
-                            started.choice.name
-                        ))),
-                    }
-                }
-            },
-            Request::Kernel => match &self.machine {
-                Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
-                Machine::Started(started) => client.give(&started.kernel),
-            },
+            }),
+            Request::Kernel => self.with_machine(client, |started, client| {
+                client.give(&started.kernel);
+            }),
             Request::Input => match self.background.as_ref().and_then(Background::input) {
                 Some(input) => client.give(input),
                 None => client.answer(Err(
@@ -93,8 +84,12 @@ impl Drive<'_> {
                 )),
             },
             Request::Resize { columns, rows } => {
+                let size = Size { columns, rows };
                 if let Some(relay) = &mut self.relay {
-                    relay.resize(Size { columns, rows })?;
+                    relay.resize(size)?;
+                } else if let Some(exec) = &mut self.exec {
+                    // The command starts later, with this size.
+                    exec.terminal = exec.terminal.map(|_| size);
                 }
                 client.answer(Ok(()));
             }
@@ -113,5 +108,13 @@ impl Drive<'_> {
             },
         }
         Ok(())
+    }
+
+    /// Serves a request that needs a machine that has been made.
+    fn with_machine(&self, client: Client, serve: impl FnOnce(&Started, Client)) {
+        match &self.machine {
+            Machine::Starting(_) => client.answer(Err("it is being created".to_string())),
+            Machine::Started(started) => serve(started, client),
+        }
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! The restarter keeps the machine's lock, its control socket, the standard streams and the
 //! command's input. A request that comes between two lives waits in the socket's queue, or is
-//! answered here. Everything else (disks, ports, volumes, sockets) the next monitor acquires anew
-//! when the last one has ended.
+//! answered here. The next monitor acquires everything else (disks, ports, volumes, sockets) when
+//! the last one has ended.
 //!
 //! Signals to the restarter are relayed as [`Relay`] says. A monitor ends with its restarter.
 
@@ -41,14 +41,14 @@ const LOOK: Duration = Duration::from_millis(5);
 const SIGKILL: u8 = 9;
 const SIGTERM: u8 = 15;
 
-/// What a monitor tells its restarter.
+/// A monitor's report to its restarter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The machine has ended by itself.
     Ended = 1,
     /// Its guest has rebooted.
     Rebooted,
-    /// It has ended as somebody wanted.
+    /// It has ended on request.
     Asked,
 }
 
@@ -57,7 +57,7 @@ pub enum Told {
 pub struct Report(OwnedFd);
 
 impl Report {
-    /// Tells how the machine has ended.
+    /// Reports how the machine has ended.
     pub fn tell(&self, told: Told) {
         // Fails if the restarter has been killed. Then this process is about to be killed, too.
         let _ = rustix::io::write(&self.0, &[told as u8]);
@@ -99,7 +99,7 @@ struct Restarter<'a> {
     control: Option<Server>,
     relay: Relay,
     timeout: Option<Instant>,
-    /// The signal by which somebody has asked for the end.
+    /// The signal that requested the end.
     asked: Option<u8>,
     background: &'a mut Option<Background>,
 }
@@ -172,7 +172,7 @@ impl Restarter<'_> {
         }
     }
 
-    /// Waits for the end of a monitor. Meanwhile it relays signals.
+    /// Waits for the end of a monitor, and relays signals to it.
     fn attend(&mut self, monitor: Pid, report: &OwnedFd) -> anyhow::Result<MonitorEnd> {
         let handle = pidfd_open(monitor, PidfdFlags::empty()).context("cannot watch a process")?;
         self.record(monitor)?;
@@ -189,7 +189,7 @@ impl Restarter<'_> {
                 break;
             }
         }
-        // From here on nobody must take the monitor's process id for one of this machine.
+        // From here on no process must take the monitor's process id for one of this machine.
         self.record(getpid())?;
         let status = loop {
             match waitpid(Some(monitor), WaitOptions::empty()) {
@@ -245,7 +245,7 @@ impl Restarter<'_> {
         }
     }
 
-    /// The time between two lives. Returns the outcome if somebody wants the end in it.
+    /// The time between two lives. Returns the outcome if the end is requested in it.
     fn pause(&mut self, until: Instant) -> anyhow::Result<Option<Outcome>> {
         loop {
             while let Some(relayed) = self.relay.next() {

@@ -116,7 +116,7 @@ impl Stats {
 /// The increase of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Increase {
-    /// Its name; for a device, behind the device's name.
+    /// Its name; for a device, after the device's name.
     pub name: String,
     /// What it counts.
     pub what: String,

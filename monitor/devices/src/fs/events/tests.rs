@@ -121,7 +121,7 @@ fn changes_of_this_process_are_told_apart() {
     let open = fs::File::open(folder.path()).unwrap();
     let events = Events::new(open.as_fd()).unwrap();
     if !events.know_ours() {
-        eprintln!("the host has no fanotify for this folder");
+        crate::skip::skip("the host has no fanotify for this folder");
         return;
     }
     let key = events.add(open.as_raw_fd()).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The operations of a shared folder ([`Folder`]).
 
+use super::super::root::Mask;
 use super::super::{dots, holes, names, place};
 use super::{Cache, Folder, PLAIN, Part, given};
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, stat64, statvfs64};
@@ -36,7 +37,7 @@ macro_rules! pass {
     };
 }
 
-/// Methods that change what the guest need not be told of.
+/// Methods whose changes the guest makes itself, so that it needs no message.
 macro_rules! own {
     ($(fn $name:ident($own:ident($($what:ident),*) $(, $argument:ident: $kind:ty)*);)*) => {
         $(fn $name(&self, ctx: &Context $(, $argument: $kind)*) -> io::Result<()> {
@@ -71,6 +72,7 @@ impl FileSystem for Folder {
         if let Some(watch) = &self.watch {
             watch.clear();
         }
+        let _mask = Mask::keep();
         self.inner.destroy();
     }
 
@@ -133,8 +135,8 @@ impl FileSystem for Folder {
         }
         let leased = |error: &io::Error| error.raw_os_error() == Some(libc::EWOULDBLOCK);
         let done = match self.inner.setattr(ctx, inode, attr, handle, valid) {
-            // To set the size the crate opens the file, and never waits for a lease. What else the
-            // request changes is changed twice, which makes no difference.
+            // To set the size the crate opens the file, and never waits for a lease. Other changes
+            // of the request are made twice, which makes no difference.
             Err(error) if valid.contains(SetattrValid::SIZE) && leased(&error) => {
                 place::may_wait()?;
                 self.held(ctx, inode, || {

@@ -2,9 +2,10 @@
 //! Folders of which the guest knows all names, so that it need not ask for one that it does not
 //! know.
 //!
-//! It is told so of a folder that it has just made, and with the last part of a list. Before that
-//! the folder is watched, so each name that comes up later is reported. It is not told so of a
-//! folder in which two names can be one, by their case: there a name that is not listed can exist.
+//! The device says so of a folder that the guest has just made, and with the last part of a list.
+//! Before that the folder is watched, so each name that appears later is reported. The device does
+//! not say so of a folder in which two names can be one, by their case: there a name that is not
+//! listed can exist.
 
 use super::super::names;
 use super::Folder;
@@ -15,7 +16,7 @@ use std::io;
 /// `FUSE_ATTR_EMPTY` of the project's kernel: the new folder is empty, and watched.
 const EMPTY: u32 = 1 << 30;
 
-/// The same name in the other case, if it has one.
+/// The name in the other case, if it has one.
 pub fn other_case(name: &[u8]) -> Option<CString> {
     let swap = |byte: &u8| match byte.is_ascii_lowercase() {
         true => byte.to_ascii_uppercase(),
@@ -26,7 +27,7 @@ pub fn other_case(name: &[u8]) -> Option<CString> {
 }
 
 impl Folder {
-    /// Whether a folder surely tells names apart by their case: it has a name, but not this other
+    /// Whether a folder surely distinguishes names by their case: it has a name, but not this other
     /// one.
     pub(super) fn tells_apart(&self, ctx: &Context, folder: u64, other: &CStr) -> bool {
         match self.inner.lookup(ctx, folder, other) {
@@ -38,7 +39,7 @@ impl Folder {
         }
     }
 
-    /// Completes what the guest is told of a folder that it has made under this name.
+    /// Completes the answer about a folder that the guest has made under this name.
     pub(super) fn made_folder(
         &self,
         ctx: &Context,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a file has data, as a guest is told, under the policy of the device's thread.
+//! Where a file has data, as the answers to a guest say, under the policy of the device's thread.
 
 use super::super::super::Device;
 use super::super::{Cache, Sharing};

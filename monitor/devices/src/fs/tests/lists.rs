@@ -72,8 +72,8 @@ fn folder(files: usize, word: &str) -> (tempfile::TempDir, BTreeSet<String>) {
 const END: &[u8] = b"laxesend";
 const WHOLE: &[u8] = b"alswhole";
 
-/// The project's kernel, which takes messages, is told with the last part that it is the last, and
-/// only then. The list has attributes, or it is not all that is known of the folder.
+/// The last part of a list has the mark of the end for the project's kernel, which takes messages,
+/// and no other part has it. The list has attributes, or it is not all that is known of the folder.
 #[test]
 fn the_last_part_of_a_list_says_so() {
     // Short names take no more of the host's list than `.` does.
@@ -188,14 +188,14 @@ fn a_list_from_the_middle_is_not_whole() {
     let first = told.answer(READDIRPLUS, ROOT, &read(0, 1024));
     let (_, position, rest) = entries(&first, true);
     assert!(rest.is_empty());
-    // The list goes on twice, the second time anew.
+    // The list continues, and is then read a second time.
     for mark in [WHOLE, END] {
         let answer = told.answer(READDIRPLUS, ROOT, &read(position, 8000));
         assert_eq!(entries(&answer, true).2, mark);
     }
 }
 
-/// The project's kernel is told that a folder which it has made is empty.
+/// The answer to the project's kernel says that a folder which it has made is empty.
 #[test]
 fn a_new_folder_is_known_to_be_empty() {
     /// `FUSE_ATTR_EMPTY`, and the place of the flags in `struct fuse_entry_out`.

@@ -7,7 +7,7 @@ use super::super::listed::Listed;
 use super::super::notify::Change;
 use super::super::root::{Root, Serving};
 use super::super::watch::look::Look;
-use super::super::watch::{NOWHERE, Watch};
+use super::super::watch::{MOST_KNOWN, NOWHERE, Watch};
 use super::*;
 use rustix::fs::inotify::ReadFlags;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -44,7 +44,7 @@ impl Watched {
         self.watch.report(&self.serving.fs, &outside).unwrap();
     }
 
-    /// What the guest is to be told.
+    /// The messages for the guest.
     fn changes(&self) -> Vec<Change> {
         std::iter::from_fn(|| self.watch.changes.next()).collect()
     }
@@ -107,7 +107,7 @@ fn a_change_of_a_file_that_cannot_be_looked_up_is_told() {
         });
         assert_eq!(watched.changes(), [Change::All], "{error}");
     }
-    // What is gone is reported by its name.
+    // What was removed is reported by its name.
     fs::write(&file, "x").unwrap();
     fs::remove_file(&file).unwrap();
     watched.report();
@@ -149,4 +149,31 @@ fn a_change_of_unknown_place_is_told() {
     }
     assert!(told(None, ReadFlags::MODIFY, false).is_err());
     assert_eq!(watched.changes(), [Change::All]);
+}
+
+/// A guest that forgets what it is about to get in an answer, by a request beside that for the
+/// name.
+#[test]
+fn what_was_forgotten_too_soon_takes_bounded_memory() {
+    let watched = Watched::new();
+    let [before, none] = watched.watch.known();
+    assert_eq!(none, 0);
+    let node = |number: usize| 1 << 40 | number as u64;
+    for number in 0..MOST_KNOWN + 10 {
+        watched.watch.told_of(node(number));
+        watched.watch.set_file(node(number), true);
+    }
+    assert_eq!(watched.watch.known(), [MOST_KNOWN; 2]);
+    // One that is there counts on, and one that goes makes room.
+    watched.watch.told_of(node(0));
+    let (fs, last) = (&watched.serving.fs, node(MOST_KNOWN));
+    assert!(!watched.watch.covers_file(last));
+    watched.watch.forget(fs, node(1), 1);
+    watched.watch.told_of(last);
+    watched.watch.set_file(last, true);
+    assert!(watched.watch.covers_file(last));
+    assert_eq!(watched.watch.known(), [MOST_KNOWN; 2]);
+    watched.watch.clear();
+    assert_eq!(watched.watch.known(), [0; 2]);
+    assert!(before <= 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests for which the host takes long: nobody else waits for them.
+//! Requests for which the host takes long: no other request waits for them.
 
 use super::*;
 use crate::fs::{AHEAD, READ, Sharing};
@@ -28,8 +28,8 @@ impl Wake for Bell {
     }
 }
 
-/// A file that a program of the host has leased: whoever opens it waits until this is dropped, or
-/// for the 45 s that the host grants such a program.
+/// A file that a program of the host has leased: a thread that opens it waits until this is
+/// dropped, or for the 45 s that the host grants such a program.
 struct Lease {
     _file: fs::File,
 }
@@ -204,9 +204,9 @@ const USES: [Use; 7] = [
     },
 ];
 
-/// Whoever opens a file that a program of the host holds waits for it; the device's thread, and so
-/// all other requests, do not. The program has as long as on the host itself, and then the request
-/// does what it should, once.
+/// A thread that opens a file which a program of the host holds waits for it; the device's thread,
+/// and so all other requests, do not. The program has as long as on the host itself, and then the
+/// request does what it should, once.
 #[test]
 fn a_file_that_the_host_holds_delays_no_other() {
     let steps = host_thread();

@@ -73,7 +73,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What the guest must be told.
+    /// The messages for the guest.
     pub fn end(self) -> Vec<Change> {
         if self.moved.is_some() {
             self.watch.files().clear();
@@ -145,7 +145,7 @@ fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> io::Result<u64> {
 /// What to say of a change of a file that is not found.
 fn unknown(error: &io::Error) -> Option<Change> {
     match error.raw_os_error() {
-        // It has another name by now or is gone, which is reported next.
+        // It has another name by now or was removed, which is reported next.
         Some(libc::ENOENT) => None,
         // The guest's own files may take all descriptors, or this user may not look it up any more.
         // The guest may have it open all the same.
