@@ -327,8 +327,8 @@ fn addresses(config: &user::Config) -> Network {
 }
 
 /// `none`, `user`, `stack`, `passt`, `venet`, `venet-passt`, `tap:NAME`, `venet-tap:NAME`,
-/// `bus:NAME[/DEVICE]`. The second to sixth may be followed by `,loopback` and `,link-local`, and the
-/// last by `,share`.
+/// `bus:NAME[/DEVICE]`. The second to sixth may be followed by `,loopback` and `,link-local`, and
+/// the last by `,share`.
 pub fn net(word: &str, publish: &[Publish]) -> anyhow::Result<Net> {
     let mut words = word.split(',');
     let kind = words.next().unwrap_or_default();

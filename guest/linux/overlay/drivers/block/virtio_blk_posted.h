@@ -4,16 +4,16 @@
  * device, and the flush that follows takes it along.
  *
  * fsync() waits for its writes, and then for a flush. The end of a write to a disk with a
- * write-back cache promises nothing: the flush does. So the driver copies the data of a small write,
- * puts the copy into the ring and ends the request at once. It does not notify the device: the next
- * request does, which is the flush as a rule, or a timer. For one fsync(), the device wakes up once
- * in place of twice, and there is one interrupt and one wait in place of two.
+ * write-back cache promises nothing: the flush does. So the driver copies the data of a small
+ * write, puts the copy into the ring and ends the request at once. It does not notify the device:
+ * the next request does, which is the flush as a rule, or a timer. For one fsync(), the device
+ * wakes up once in place of twice, and there is one interrupt and one wait in place of two.
  *
  * This needs a device that carries out each write before it takes the next request of the queue
  * (VIRTIO_BLK_F_WRITES_IN_TURN). Then a read sees what was posted before, a later write to the same
  * sectors replaces it, and a flush includes it. The request of a posted write has ended before its
- * error is known. After an error, every flush of the disk fails, as after a disk has lost its cache,
- * and no write is posted any more.
+ * error is known. After an error, every flush of the disk fails, as after a disk has lost its
+ * cache, and no write is posted any more.
  *
  * Costs: a copy. Bounds: POSTED_BYTES for each write, POSTED_MOST writes, POSTED_JIFFIES until the
  * device is notified. Writes of programs that bypass the page cache (REQ_IDLE), and those of
