@@ -56,7 +56,14 @@ pub fn run(mut connection: Connection, running: Running) -> io::Result<()> {
     }
     // Closes the agent's ends of the streams, except for output that other processes still have
     // open. A terminal hangs up.
-    let Running { output, error, .. } = session.running;
+    let Running {
+        output,
+        error,
+        input,
+        terminal,
+        ..
+    } = session.running;
+    drop((input, terminal));
     [output, error]
         .into_iter()
         .flatten()

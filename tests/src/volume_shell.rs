@@ -13,12 +13,17 @@ use std::time::{Duration, Instant};
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// A guest's shell that carries out a line at a time.
+#[derive(Debug)]
 pub struct Shell {
     monitor: program::Ends,
     lines: Lines,
 }
 
 impl Shell {
+    /// In a machine with this volume, as `--volume` takes it.
+    ///
+    /// # Panics
+    /// When the machine does not start.
     #[must_use]
     pub fn new(volume: &str) -> Self {
         let script = "while read line; do eval \"$line\" 2>&1; echo; echo --; done";
@@ -37,6 +42,9 @@ impl Shell {
     }
 
     /// What a command says.
+    ///
+    /// # Panics
+    /// When the machine ends.
     pub fn says(&mut self, command: &str) -> String {
         let stdin = self.monitor.0.stdin.as_mut().unwrap();
         writeln!(stdin, "{command}").unwrap();
@@ -51,6 +59,9 @@ impl Shell {
 
     /// Asks until a command says this. Returns when it was last asked in vain, if it was: on a
     /// busy processor an answer may take long.
+    ///
+    /// # Panics
+    /// When it does not say that for ten seconds.
     pub fn until(&mut self, command: &str, wanted: &str) -> Option<Duration> {
         let begun = Instant::now();
         let mut in_vain = None;

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::skip::skip;
 use paravane_tests::{linux, program, vm};
 use rustix::thread::sched_getaffinity;
 use serde_json::Value;
@@ -39,7 +40,7 @@ fn possible() -> bool {
     let script = "ip link add br0 type bridge && ip tuntap add vm0 mode tap";
     let done = program::finish(command.args(["--net", "sh", "-c", script]));
     if done.code != 0 {
-        eprintln!("skipped: no network namespace: {}", done.stderr);
+        skip(&format!("no network namespace: {}", done.stderr));
     }
     done.code == 0
 }

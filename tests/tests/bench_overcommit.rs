@@ -13,15 +13,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Stdio;
 
-/// The lengths for `make test-release`.
-const LONG: &str = "PARAVANE_TEST_LONG";
-
 #[test]
+#[ignore = "takes minutes"]
 fn the_tables_are_complete() {
-    if std::env::var_os(LONG).is_none() {
-        eprintln!("skipped: takes minutes; {LONG} asks for it");
-        return;
-    }
     drop(linux::kernel());
     let folder = tempfile::tempdir().unwrap();
     let picture = folder.path().join("o.svg");
@@ -107,11 +101,8 @@ fn bench(words: &[&str]) -> Value {
 
 /// One load and one workload; the loss; the table of time.
 #[test]
+#[ignore = "takes minutes"]
 fn parts_are_measured_alone() {
-    if std::env::var_os(LONG).is_none() {
-        eprintln!("skipped: takes minutes; {LONG} asks for it");
-        return;
-    }
     drop(linux::kernel());
     let one = bench(&["--case", "2x", "--workload", "hackbench-40"]);
     assert_eq!(one["rows"].as_array().unwrap().len(), 1, "{one}");

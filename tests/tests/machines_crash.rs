@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::skip::skip;
 use paravane_tests::{linux, program, tree, vm};
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
@@ -126,8 +127,7 @@ fn refused(command: &mut Command, part: &str, folders: &[&Path]) {
 #[test]
 fn a_full_disk() {
     if !geteuid().is_root() {
-        eprintln!("skipped: only root can mount a small file system");
-        return;
+        return skip("only root can mount a small file system");
     }
     // In a namespace of its own: a full file system of 64 KiB.
     let script = r#"
@@ -170,8 +170,7 @@ fn a_full_disk() {
 #[test]
 fn an_end_on_a_full_disk() {
     if !geteuid().is_root() {
-        eprintln!("skipped: only root can mount a small file system");
-        return;
+        return skip("only root can mount a small file system");
     }
     // In a namespace of its own: a file system that is full when the machine ends.
     let script = r#"

@@ -7,6 +7,7 @@
 
 use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
+use paravane_tests::skip::skip;
 use paravane_tests::vm;
 use paravane_vbus_client::{Client, Error, Options};
 use std::fs;
@@ -65,7 +66,7 @@ impl Host {
             .write(true)
             .open("/dev/net/tun");
         if let Err(error) = open {
-            eprintln!("skipped: /dev/net/tun: {error}");
+            skip(&format!("/dev/net/tun: {error}"));
             return None;
         }
         let mut command = Command::new("unshare");

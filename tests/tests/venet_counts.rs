@@ -8,6 +8,7 @@
 
 use paravane_tests::net_server::{self, Server};
 use paravane_tests::one_cpu::OneCpu;
+use paravane_tests::skip::skip;
 use paravane_tests::worker::{Worker, sum};
 use paravane_tests::{linux, program, source_root, tree};
 use rustix::thread::sched_getaffinity;
@@ -234,8 +235,7 @@ fn answers_of_a_tap_are_looked_for() {
     std::fs::set_permissions(&by, std::fs::Permissions::from_mode(0o755)).unwrap();
     let possible = program::finish(Command::new(&by).arg("true"));
     if possible.code != 0 {
-        eprintln!("skipped: no network namespace: {}", possible.stderr);
-        return;
+        return skip(&format!("no network namespace: {}", possible.stderr));
     }
     let found = [false, true].map(|looks| {
         let mut machine = Worker::start(by.to_str(), SCRIPT, |_| {
@@ -307,8 +307,7 @@ fn a_vcpu_and_its_card_look_for_each_other() {
     const TRIPS: u64 = 2000;
     let line = |port| format!("/x/net client 10.0.2.2 {port} trip {TRIPS} >/dev/null");
     if sched_getaffinity(None).unwrap().count() < 2 {
-        eprintln!("skipped: one CPU");
-        return;
+        return skip("one CPU");
     }
     let mut machine = machine("venet,loopback");
     let (_server, port) = Server::start(&machine.folder().join("net"));

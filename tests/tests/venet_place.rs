@@ -9,6 +9,7 @@
 
 use paravane_tests::net_server::{self, Server};
 use paravane_tests::over::Over;
+use paravane_tests::skip::skip;
 use paravane_tests::tree;
 use paravane_tests::worker::{COMMANDS, Worker};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -179,7 +180,7 @@ const TRIALS_ONLY: bool = cfg!(debug_assertions);
 fn has_two_cpus() -> bool {
     let two = sched_getaffinity(None).unwrap().count() > 1;
     if !two {
-        eprintln!("skipped: one CPU");
+        skip("one CPU");
     }
     two
 }

@@ -123,9 +123,9 @@ static bool knows(const struct vcpu *v)
 void irq_send(struct vcpu *v, u32 vector)
 {
 	/*
-	 * The sender of an earlier request may have lost its processor before its kick. The owner
-	 * takes PENDING_IRQ away before it stores F_PENDING and reads irr (irq_refresh). So with
-	 * PENDING_IRQ still there, an F_PENDING that is set stays until this vector is seen.
+	 * The sender of an earlier request may have lost its processor before its kick, so the vCPU
+	 * is kicked again, unless it is going to look. F_PENDING may be one of a moment ago: then
+	 * the kick of the earlier sender is the one that counts.
 	 */
 	if (irq_request(v, vector) || !knows(v))
 		vcpu_kick(v);

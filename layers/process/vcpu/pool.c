@@ -37,14 +37,16 @@ static void remember(u64 cr3, u32 index)
 
 s64 pool_find(u64 cr3)
 {
-	u32 i, count = READ_ONCE(shared->s.proc_count);
+	u32 i, guess, count = READ_ONCE(shared->s.proc_count);
 	const u16 *guesses = guesses_for(cr3);
 
 	if (count > PHV_MAX_PROCS)
 		count = PHV_MAX_PROCS;
-	for (i = 0; i < 2; i++)
-		if (guesses[i] && guesses[i] <= count && is_space(guesses[i] - 1U, cr3))
-			return guesses[i] - 1;
+	for (i = 0; i < 2; i++) {
+		guess = READ_ONCE(guesses[i]);
+		if (guess && guess <= count && is_space(guess - 1, cr3))
+			return guess - 1;
+	}
 	for (i = 0; i < count; i++) {
 		if (!is_space(i, cr3))
 			continue;

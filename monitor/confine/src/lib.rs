@@ -80,4 +80,7 @@ mod capability_tests;
 #[cfg(test)]
 mod landlock_tests;
 #[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
+#[cfg(test)]
 mod tests;

@@ -48,11 +48,6 @@ const _: () = assert!(PHYSICAL_BLOCK == BLOCK << 3);
 /// cache of its kernel.
 const QUEUE_SIZE: u16 = 512;
 
-/// Feature of this device alone: each write is carried out before the device takes the next request
-/// of the queue, so that a later flush includes it, answered or not. The driver of VMI-Linux does
-/// not wait for small writes then (`drivers/block/virtio_blk_posted.h`).
-const WRITES_IN_TURN: u32 = 60;
-
 /// The device.
 pub struct Block {
     service: Service<Request>,
@@ -144,8 +139,7 @@ impl Device for Block {
     }
 
     fn features(&self) -> u64 {
-        let common = 1 << WRITES_IN_TURN
-            | 1 << blk::VIRTIO_BLK_F_SEG_MAX
+        let common = 1 << blk::VIRTIO_BLK_F_SEG_MAX
             | 1 << blk::VIRTIO_BLK_F_BLK_SIZE
             | 1 << blk::VIRTIO_BLK_F_TOPOLOGY
             | 1 << blk::VIRTIO_BLK_F_FLUSH;

@@ -130,8 +130,7 @@ impl<J: Job> Service<J> {
         let waits = self.pool.is_some();
         let slow = waits && matches!(effect, Effect::Flush | Effect::Change);
         if !slow {
-            // A write is done before the next request, whatever it has to wait for.
-            let result = self.execute(&job, !waits || effect == Effect::Write);
+            let result = self.execute(&job, !waits);
             if result != Err(Failure::Wait) {
                 if effect == Effect::Write {
                     // At most once for each flush, which would write the same data a moment later.

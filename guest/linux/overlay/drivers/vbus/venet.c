@@ -7,6 +7,7 @@
 #include <linux/etherdevice.h>
 #include <linux/if_vlan.h>
 #include <linux/ipv6.h>
+#include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/rtnetlink.h>
 #include "venet.h"
@@ -218,6 +219,8 @@ static int venet_open(struct net_device *dev)
 	struct venet *venet = netdev_priv(dev);
 	int error;
 
+	/* A close from here on is that of the new connection. */
+	WRITE_ONCE(venet->closed, false);
 	error = connect(venet);
 	if (error)
 		return error;
@@ -227,6 +230,8 @@ static int venet_open(struct net_device *dev)
 		error = start(venet);
 	if (error)
 		end(venet);
+	else
+		venet->failures = 0;
 	return error;
 }
 
@@ -254,13 +259,13 @@ static int reconnect(struct venet *venet)
 
 	venet_stop(venet->dev);
 	error = venet_open(venet->dev);
-	if (!error) {
-		venet->failures = 0;
+	if (!error)
 		return 0;
-	}
 	netif_carrier_off(venet->dev);
 	pause = AGAIN_MS << min(venet->failures++, AGAIN_DOUBLES);
-	netdev_err(venet->dev, "cannot connect again: %d; trying again in %u ms\n", error, pause);
+	if (is_power_of_2(venet->failures))
+		netdev_err(venet->dev, "cannot connect again: %d; next attempt in %u ms\n", error,
+			   pause);
 	mod_delayed_work(system_wq, &venet->restart, msecs_to_jiffies(pause));
 	return error;
 }
@@ -271,7 +276,9 @@ static void restart(struct work_struct *work)
 	struct venet *venet = container_of(work, struct venet, restart.work);
 
 	rtnl_lock();
-	if (netif_running(venet->dev))
+	/* The user may have made a new connection meanwhile, which is left alone. */
+	if (netif_running(venet->dev) &&
+	    (!venet->connection.open || venet->broken || READ_ONCE(venet->closed)))
 		reconnect(venet);
 	rtnl_unlock();
 }
@@ -303,7 +310,13 @@ static netdev_features_t venet_features_check(struct sk_buff *skb, struct net_de
 
 int venet_again(struct venet *venet)
 {
-	return netif_running(venet->dev) ? reconnect(venet) : 0;
+	if (!netif_running(venet->dev))
+		return 0;
+	if (venet->connection.open)
+		return reconnect(venet);
+	/* The next attempt uses what has changed. */
+	mod_delayed_work(system_wq, &venet->restart, 0);
+	return 0;
 }
 
 static int venet_change_mtu(struct net_device *dev, int mtu)
@@ -421,8 +434,10 @@ static void venet_closed(struct vbus_device *device)
 	struct venet *venet = dev_get_drvdata(&device->dev);
 
 	/* Not yet while the card is probed: then the probe fails. */
-	if (venet)
-		mod_delayed_work(system_wq, &venet->restart, 0);
+	if (!venet)
+		return;
+	WRITE_ONCE(venet->closed, true);
+	mod_delayed_work(system_wq, &venet->restart, 0);
 }
 
 static struct vbus_driver venet_driver = {

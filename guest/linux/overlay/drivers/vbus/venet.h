@@ -73,6 +73,7 @@ struct venet {
 	struct delayed_work restart;
 	unsigned int failures;		/* attempts in a row to connect again */
 	bool broken;
+	bool closed;
 
 	struct venet_pair pairs[VBUS_ETHERNET_PAIRS_MAX];
 };

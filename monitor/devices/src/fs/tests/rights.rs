@@ -23,8 +23,7 @@ fn attributes_of_the_host_s_root_stay_its_own() {
         rustix::fs::setxattr(&path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
     };
     if !set("trusted.paravane", b"secret") {
-        println!("skipped: not root, or the file system has no such attributes");
-        return;
+        return crate::skip::skip("not root, or the file system has no such attributes");
     }
     assert!(set("security.capability", &capability()));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
@@ -50,8 +49,7 @@ fn a_folder_for_programs_has_them_with_their_rights() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: not root");
-        return;
+        return crate::skip::skip("not root");
     }
     confined(folder.path(), Access::Suid, |sender| {
         let file = sender.lookup("file");
