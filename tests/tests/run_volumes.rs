@@ -6,11 +6,9 @@
 use paravane_tests::volume_shell::Shell;
 use paravane_tests::{linux, program, source_root, vm};
 use std::fs::{self, Permissions};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// A folder with the program that tries all ways, and one that the guest may write to.
 struct Folders {

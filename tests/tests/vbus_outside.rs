@@ -7,8 +7,7 @@
 
 use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends, Run};
-use paravane_tests::skip::skip;
-use paravane_tests::vm;
+use paravane_tests::{skip::skip, vm};
 use paravane_vbus_client::{Client, Error, Options};
 use std::fs;
 use std::io::{Read, Write};
