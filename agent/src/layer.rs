@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel shows of its layer, for `paravane calls`.
+//! Reads the kernel's statistics of its layer, for `paravane calls`.
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Prepares a root whose own init does not run, so that it looks to programs as after a boot: the
+//! Prepares a root whose own init does not run, so that programs find it as after a boot: the
 //! content of /run, lock directories, limits.
 
 use crate::tmpfiles::{self, Budget, Tree, copy};

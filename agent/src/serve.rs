@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// As when clients of the monitor end before they have sent a request.
+    /// Clients of the monitor may end before they have sent a request.
     #[test]
     fn a_connection_that_ends_without_a_request_is_no_failure() {
         let folder = tempfile::tempdir().unwrap();

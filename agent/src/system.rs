@@ -7,8 +7,8 @@
 //! ready when the monitor's configuration has been applied.
 //!
 //! Commands are processes of that unit. If the kernel kills one of them for lack of memory, systemd
-//! would stop the whole unit, and the machine would end. So the unit says that it continues. The
-//! agent itself is never chosen; its commands are, as any other process ([`crate::spawn`]).
+//! would stop the whole unit, and the machine would end. So the unit's settings make it continue.
+//! The agent itself is never chosen; its commands are, as any other process ([`crate::spawn`]).
 
 use crate::mounts::make_directory;
 use crate::path;

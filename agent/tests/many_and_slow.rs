@@ -43,8 +43,8 @@ fn many_commands_at_once() {
     }
 }
 
-/// What the command has printed last is less than the agent reads at once. Before it is read, the
-/// command has exited.
+/// The command's last output is less than the agent reads at once, and the command has exited
+/// before the agent reads it.
 #[test]
 fn a_process_that_stays_does_not_keep_a_slow_session() {
     let agent = Agent::start();
@@ -94,7 +94,7 @@ fn the_agent_closes_a_connection_after_the_monitor() {
     }
 }
 
-/// The monitor says that a connection is taken before it passes it on.
+/// Before the monitor passes a connection on, it reports to the agent that the connection is taken.
 #[test]
 fn a_client_that_sends_no_request_blocks_no_other() {
     let agent = Agent::start();
@@ -162,7 +162,7 @@ fn a_program_that_is_not_executed_yet_delays_no_other() {
     assert_eq!(late.finish().2, FromAgent::Exited(0));
 }
 
-/// As a server does that a command has started, and that prints messages from time to time.
+/// For example, a command has started a server that prints messages from time to time.
 #[test]
 fn a_process_that_stays_can_print_after_its_session() {
     let agent = Agent::start();

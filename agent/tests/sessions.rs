@@ -197,7 +197,7 @@ fn descendants_with_open_streams_are_not_waited_for() {
     let start = Instant::now();
     let (output, _, end) = agent.run(shell("echo first; sleep 25 & exit 3"));
     assert_eq!((&output[..], end), (&b"first\n"[..], FromAgent::Exited(3)));
-    // Nor for a process that prints without end.
+    // It does not wait for a process that prints without end, either.
     let end = agent.run(shell("timeout 20 yes & sleep 0.1; exit 6")).2;
     assert_eq!(end, FromAgent::Exited(6));
     assert!(start.elapsed() < Duration::from_secs(15));

@@ -5,7 +5,7 @@
 
 #include "micro.h"
 
-/* mark.c: the number that tells this program's marks from those of others. 0: no marks. */
+/* mark.c: the number that distinguishes this program's marks from those of others. 0: no marks. */
 extern uint32_t mark_number;
 
 /* Counting begins after begin() and ends with end(). Both return what they take for an error. */

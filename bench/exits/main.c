@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include "exits.h"
 
-/* What the answer before has set going in the guest ends in this time. */
+/* Work that the previous answer has caused in the guest ends in this time. */
 #define SETTLE_US 50000
 
 static const struct {

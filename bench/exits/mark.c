@@ -16,7 +16,7 @@ static int intel(void)
 	return b == signature_INTEL_ebx;
 }
 
-/* The host's processor is what CPUID says: it decides which instruction a hypercall is. */
+/* CPUID reports the host's processor, which decides which instruction is the hypercall. */
 void begin(void)
 {
 	uint64_t result = mark_number;

@@ -9,8 +9,8 @@
 #define PAGE 4096UL
 
 /*
- * If this variable is set, now() is the time-stamp counter. Where that counts instructions (QEMU's
- * -icount shift=0), so do the measurements.
+ * If this variable is set, now() is the time-stamp counter. If the clock counts instructions
+ * (QEMU's -icount shift=0), the measurements do, too.
  */
 #define COUNTER "micro_tsc"
 uint64_t ticks(void);

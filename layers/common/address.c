@@ -30,6 +30,6 @@ u64 linear_gpa(const void *pointer, u64 direct_map, u64 direct_map_size)
 			return (entry & CR3_ADDRESS & ~inside) | (linear & inside);
 		table = entry & CR3_ADDRESS;
 	}
-	/* Not reached for what the layer has just used. */
+	/* Not reached for memory that the layer has just used. */
 	return 0;
 }

@@ -20,10 +20,10 @@
 #define LAYER_ENTRY(s, n) KVM_ENTRY(s, n)
 
 /*
- * As the native layer, but for the calls that a kernel should only make if the host has the
- * feature: core.init completes their records (core.c). A flush of everything needs CR4, and to read
- * it is an exit: a kernel knows it, or has an instruction for the flush. An alarm is a deadline of
- * the counter, as a kernel's own timer is.
+ * As the native layer, except for calls that a kernel should only make if the host has the feature:
+ * core.init completes their records (core.c). A flush of everything needs CR4, and to read it is an
+ * exit: a kernel knows it, or has an instruction for the flush. An alarm is a deadline of the
+ * counter, as a kernel's own timer is.
  */
 #define LAYER_RELOC(S, s, N, n, num, class)						\
 	.set layer_reloc, VMI_RELOC_NONE;						\

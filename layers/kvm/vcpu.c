@@ -42,7 +42,7 @@ void kvm_unshare(void)
 		cpu_wrmsr(MSR_KVM_SYSTEM_TIME, 0);
 }
 
-/* Any GS base, so the vCPU is found by its APIC id. To ask for that is an exit. */
+/* Any GS base, so the vCPU is found by its APIC id. A request for it is an exit. */
 void kvm_cpu_stop(void)
 {
 	u32 a, b, c, d, id;

@@ -4,10 +4,11 @@
  * runs in it.
  *
  * The page is also the processor's first page table, at all levels at once: entry 0 points to the
- * page itself, and so does, as a mapping, the entry of the page's own number. A walk for an address
- * in the page takes entry 0 down to the last level. So the processor reaches 64-bit mode, with 4 or
- * 5 levels, before it loads a CR3 that may be above 4 GiB. Entry 0 replaces the first instruction,
- * which has been executed by then. Code and data follow the entries of all pages below 1 MiB.
+ * page itself. The entry of the page's own number also points to it, as a mapping. A walk for an
+ * address in the page takes entry 0 down to the last level. So the processor reaches 64-bit mode,
+ * with 4 or 5 levels, before it loads a CR3 that may be above 4 GiB. Entry 0 replaces the first
+ * instruction, which has been executed by then. Code and data follow the entries of all pages below
+ * 1 MiB.
  */
 #ifndef NATIVE_AP_LAYOUT_H
 #define NATIVE_AP_LAYOUT_H

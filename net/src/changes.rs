@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether interfaces of the host are up, heard by rtnetlink.
+//! Whether interfaces of the host are up, by messages of rtnetlink.
 //!
 //! The kernel sends a message for each change of any interface in this process's network namespace
 //! (`RTMGRP_LINK`). The messages only say that it is time to look: they are taken and not read, and
-//! the state comes from `SIOCGIFFLAGS`. So a message that was lost (`ENOBUFS`) is as good as one
-//! that came. Neither call takes the lock of all networks (RTNL), for which a thread could wait.
+//! the state comes from `SIOCGIFFLAGS`. So a lost message (`ENOBUFS`) has the same effect as one
+//! that arrived. Neither call takes the lock of all networks (RTNL), for which a thread could wait.
 //!
 //! A host may change its interfaces all the time. After [`BURST`] wake-ups there is one in
 //! [`PAUSE`], until nothing comes for that time.
@@ -83,7 +83,7 @@ impl Allowance {
     }
 }
 
-/// Hears of changes, for one thread.
+/// Receives changes, for one thread.
 #[derive(Debug)]
 pub struct Changes {
     socket: OwnedFd,
@@ -94,7 +94,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Hears of all changes from now on.
+    /// Receives all changes from now on.
     ///
     /// # Errors
     /// The host has no such sockets for this process.

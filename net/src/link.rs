@@ -262,7 +262,7 @@ impl Link {
             self.end -= self.start;
             self.start = 0;
             if std::mem::take(&mut self.drained) {
-                // What came since makes the descriptor readable.
+                // A frame that came since makes the descriptor readable.
                 return Ok(Received::Empty);
             }
             let room = self.space.get_mut(self.end..).unwrap_or_default();
@@ -406,7 +406,7 @@ mod tests {
             for to in [[169, 254, 169, 254], [169, 253, 0, 1], [168, 254, 0, 1]] {
                 assert!(link.send(&packet(to)).unwrap());
             }
-            // Neither IPv4 nor long enough.
+            // The frame is neither IPv4 nor long enough.
             assert!(link.send(&packet([169, 254, 0, 1])[..31]).unwrap());
             link.flush().unwrap();
             let mut bytes = vec![0; if refused { 2 * 38 + 35 } else { 3 * 38 + 35 }];

@@ -85,8 +85,8 @@ pub fn open(name: &str) -> Result<Link, Error> {
     if !is_there() {
         return Err(gone());
     }
-    // It may be removed at any time. Then a user may not make it, and a file that has it is in a
-    // bad state, also if there is another one by now.
+    // It may be removed at any time. A user may not make it then, and a file that has it open is in
+    // a bad state, also if there is another interface of this name by now.
     let fail = |error: io::Error| {
         if error.raw_os_error() == Some(libc::EBADFD) || !is_there() {
             gone()

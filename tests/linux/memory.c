@@ -154,7 +154,7 @@ static void give_back(void)
 		CHECK(*(volatile uint64_t *)m == 6 * 0x9e3779b97f4a7c15);
 		pattern_write(m, size, 7);
 		CHECK(madvise(m, size, MADV_FREE) == 0);
-		/* What is written after that stays. */
+		/* Data that is written after that stays. */
 		pattern_write(m, size, 8);
 		pattern_check(m, size, 8);
 	}
@@ -417,7 +417,7 @@ static void user_faults_and_stores(void)
 	CHECK(!pthread_join(thread, NULL) && !close(fd));
 }
 
-/* What is written to a file is seen in its private mappings, before the page is written to. */
+/* A private mapping shows what is written to the file, until the page itself is written to. */
 static void private_file(void)
 {
 	char name[] = "/tmp/private.XXXXXX", *m;

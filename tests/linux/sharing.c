@@ -65,7 +65,7 @@ static void two_views(void)
 		a[i] = 3;
 		CHECK(*(volatile char *)(b + i) == 2);
 	}
-	/* What the file loses is lost in its mappings, too. */
+	/* The pages that the file loses are lost in its mappings, too. */
 	CHECK(ftruncate(fd, PAGE) == 0);
 	CHECK(try_read(a) == 0);
 	CHECK(try_read(a + PAGE) == SIGBUS);
@@ -201,7 +201,7 @@ static void flipping_pages(void)
 	CHECK(flip.reads > 0 && value > 10);
 }
 
-/* The same from another process, which does not have the space loaded. */
+/* A process writes and reads another one's memory. Its vCPU does not have that space loaded. */
 static void read_from_outside(void)
 {
 	size_t size = 2 * MIB;

@@ -198,7 +198,7 @@ static void watchpoint(void)
 	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
-/* The same of perf. */
+/* A watchpoint of perf counts the writes, or cannot be set. */
 static void counted_writes(void)
 {
 	struct perf_event_attr attr = {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * A layer as docs/writing-a-layer.md tells to write one, for bare metal: what differs from the
- * native layer is what a kernel must not assume. It has records of each kind, inline code that it
- * completes in core.init, large layer data, a large image, addresses that it keeps, and no section
- * that a kernel can do without. It counts what a kernel uses, and a test can have it steal time and
- * move the wall clock.
+ * A layer for bare metal, written as docs/writing-a-layer.md says. A kernel must not assume the
+ * properties of the native layer that this layer lacks. It has records of each kind, inline code
+ * that it completes in core.init, large layer data, a large image, addresses that it keeps, and no
+ * section that a kernel can do without. It counts what a kernel uses, and a test can have it steal
+ * time and move the wall clock.
  */
 #ifndef OUTSIDER_LAYER_H
 #define OUTSIDER_LAYER_H
@@ -22,7 +22,7 @@
 #define LAYER_RESERVE_START 0x0100000000000000
 #define LAYER_RESERVE_END 0x0100000040000000
 
-/* Neither lock, patch, stats, line nor bus. */
+/* The layer has no sections lock, patch, stats, line and bus. */
 #define LAYER_SECTIONS								\
 	(1 << VMI_SECTION_CORE | 1 << VMI_SECTION_CPU | 1 << VMI_SECTION_MMU |	\
 	 1 << VMI_SECTION_APIC | 1 << VMI_SECTION_SMP | 1 << VMI_SECTION_TIME)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Linux on an emulated bare machine, with `tests/guest/outsider` as the first process. It prints
-//! what the kernel says of the layer that it has found.
+//! the kernel's messages about the layer that it has found.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 

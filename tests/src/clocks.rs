@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// How certain a measurement must be, in ns.
 pub const CERTAIN: i64 = 10_000;
-/// The limit for the error of the monotonic clock, with what a measurement cannot tell, in ns.
+/// The limit for the error of the monotonic clock, including the error of a measurement, in ns.
 pub const RIGHT: i64 = 100_000;
 /// The limit for the error of the wall clock, in ns.
 pub const WALL_RIGHT: i64 = 1_000_000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What tests depend on: how long they may take, and what the host has.
+//! Conditions of tests: how long they may take, and the features of the host.
 
 use crate::skip::skip;
 use rustix::thread::sched_getaffinity;

@@ -99,7 +99,7 @@ pub struct Findings {
     traced: u64,
     traced_calls: u64,
     refused: u64,
-    /// What must not happen and did.
+    /// Forbidden things that happened.
     pub wrong: Vec<String>,
 }
 

@@ -3,8 +3,8 @@
 //! kernel with kvm-amd, busybox, the `paravane` program and VMI-Linux. So machines on KVM are
 //! tested anywhere. Commands run as root, and their output and exit codes come back.
 //!
-//! Limits of time are for a host of two idle cores. They are multiplied by how much longer this one
-//! took to boot, which is printed.
+//! Time limits are for a host of two idle cores. They are multiplied by the factor by which this
+//! host took longer to boot, which is printed.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
@@ -61,7 +61,7 @@ pub struct Parts {
     pub files: Vec<(String, PathBuf)>,
     /// Programs, likewise, which get their libraries.
     pub programs: Vec<(String, PathBuf)>,
-    /// Images of its disks, /dev/vda and so on. What is written to them is lost at its end.
+    /// Images of its disks, /dev/vda and so on. Changes of them are lost at its end.
     pub disks: Vec<PathBuf>,
     /// Modules of its kernel besides those of KVM and of the disks.
     pub modules: Vec<&'static str>,

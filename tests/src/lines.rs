@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process prints, read with a bound: a test that waits for a line must fail if the line
+//! Reads a process's output with a time limit: a test that waits for a line must fail if the line
 //! never comes.
 
 use std::io::{ErrorKind, Read};
@@ -157,7 +157,7 @@ fn read(mut pipe: impl Read, shared: &Weak<Shared>, drained: &AtomicBool) {
     loop {
         let length = match pipe.read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // What has come before an error is kept.
+            // Data that came before an error is kept.
             Ok(0) | Err(_) => break,
             Ok(length) => length,
         };

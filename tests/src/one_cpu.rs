@@ -5,8 +5,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Limits this thread, and what it starts, to some of its CPUs until the value is dropped. What was
-/// started stays there.
+/// Limits this thread, and what it starts, to some of its CPUs until the value is dropped. Programs
+/// that were started stay there.
 #[derive(Debug)]
 pub struct Cpus {
     before: CpuSet,

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest that a test waits for a program, unless it says how long: less than the time after
-/// which its test program is ended (`scripts/lanes.sh`), so that the test tells what it waited for.
+/// which its test program is ended (`scripts/lanes.sh`), so that the test reports what it waited
+/// for.
 pub const LONGEST: Duration = Duration::from_secs(600);
 /// The longest that a test waits in a long run, and for a program that may build Linux.
 pub const LONGEST_OF_ALL: Duration = Duration::from_secs(3600);
@@ -270,7 +271,7 @@ fn end_of(child: Child, limit: Duration) -> Result<Run, Run> {
     let status = status_within(&mut child.0, left());
     drop(child);
     if !all_said {
-        // What a killed process has said is in the pipes. They may stay open for ever.
+        // The output of a killed process is in the pipes. They may stay open for ever.
         let _ = stdout.end_within(LAST_WORDS) && stderr.end_within(LAST_WORDS);
     }
     let run = Run {

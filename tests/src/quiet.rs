@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tries on a host that may be busy: a wrong one counts if the host was quiet. Most of those that
-//! count have to be right.
+//! Tries on a host that may be busy. A failed try counts only if the host was quiet. Most of the
+//! tries that count must succeed.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -46,7 +46,7 @@ impl Watch {
 /// host has taken.
 ///
 /// # Panics
-/// When the host does not tell.
+/// When the host does not report it.
 #[must_use]
 pub fn time_of_others(machine: &Worker) -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap();
@@ -105,7 +105,7 @@ mod tests {
     const WRONG: (bool, bool) = (true, false);
     const BUSY: (bool, bool) = (false, false);
 
-    /// What comes of tries that go so, and the last one again and again.
+    /// The result of tries that go so; the last one repeats.
     fn of(all: &[(bool, bool)]) -> [usize; 3] {
         let mut made = all.iter().chain(all.last().into_iter().cycle());
         tries(|| {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(of(&[WRONG]), [0, 3, 0]);
         assert_eq!(of(&[WRONG, WRONG, RIGHT]), [3, 2, 0]);
         assert_eq!(of(&[RIGHT, RIGHT, WRONG]), [2, 3, 0]);
-        // What is wrong on a busy host does not count; what is right does.
+        // A failure on a busy host does not count; a success does.
         assert_eq!(of(&[BUSY, BUSY, WRONG]), [0, 3, 2]);
         assert_eq!(of(&[BUSY, BUSY, (false, true)]), [3, 0, 2]);
         assert_eq!(of(&[RIGHT, BUSY]), [1, 0, TRIES - 1]);

@@ -104,7 +104,7 @@ pub struct Seen {
     pub zygote_inside: Option<u32>,
     /// Its processes, and those that have no filter of their own yet.
     pub spaces: BTreeMap<u32, Option<Bare>>,
-    /// What must not happen and did.
+    /// Forbidden things that happened.
     pub wrong: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tests that find that they cannot run here. The harness counts a test that returns as passed.
+//! Skips tests that cannot run here. The harness counts a test that returns as passed.
 //! `scripts/test.sh` counts it as skipped, by a file to which the test adds a line.
 //!
 //! Crates that cannot depend on this one have this file as a module of their tests.
@@ -20,7 +20,7 @@ pub fn skip(reason: &str) {
     skip_named(&this_test(), reason);
 }
 
-/// The same for a part of the test, which counts as passed or failed.
+/// Says why a part of the test that calls this is skipped. The test counts as passed or failed.
 ///
 /// # Panics
 /// When the file cannot be written.
@@ -33,7 +33,7 @@ fn this_test() -> String {
     std::thread::current().name().unwrap_or("?").to_string()
 }
 
-/// The same for a test with this name, on whatever thread.
+/// Says why the test with this name is skipped. May be called on any thread.
 ///
 /// # Panics
 /// When the file cannot be written.

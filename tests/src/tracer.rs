@@ -54,8 +54,8 @@ struct Recorder<'a> {
 }
 
 impl Traced {
-    /// Runs a monitor until it ends. `with_maps` tells for which calls to record the mappings of
-    /// the caller.
+    /// Runs a monitor until it ends. `with_maps` selects the calls for which to record the mappings
+    /// of the caller.
     ///
     /// # Errors
     /// The program cannot be started, or the host does not let it be traced.

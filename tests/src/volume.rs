@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine in a shared folder with many small files, and what it asks the device for.
+//! A machine in a shared folder with many small files, and its requests to the device.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -107,8 +107,8 @@ pub fn sent(machine: &Worker) -> u64 {
     figure(machine, "requests")
 }
 
-/// The files of the folder that the device has open for the guest. What it keeps for the guest's
-/// inodes is opened with `O_PATH`.
+/// The files of the folder that the device has open for the guest. Those that it keeps for the
+/// guest's inodes are opened with `O_PATH`.
 ///
 /// # Panics
 /// When this user may not look at the monitor.
@@ -136,7 +136,7 @@ pub fn requests(machine: &mut Worker, command: &str) -> u64 {
     let before = sent(machine);
     let said = machine.tell(command);
     assert_eq!(said, "\n", "{command}");
-    // The guest tells a moment later that the last file is closed.
+    // The guest reports a moment later that the last file is closed.
     let mut after = sent(machine);
     loop {
         std::thread::sleep(CLOSES);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until `look` gives something. `what` is what a test that fails says of it.
+/// Waits until `look` gives something. `what` is the text with which a test fails.
 ///
 /// # Panics
 /// When it gives nothing within `limit`.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Judges what the processes of a machine ask of the host's kernel. It knows nothing of the
-//! monitor's policies: it has a list of its own ([`calls`]) and sees by ptrace whether a call is
-//! refused.
+//! Judges the host calls of a machine's processes. It knows nothing of the monitor's policies: it
+//! has a list of its own ([`calls`]) and sees by ptrace whether a call is refused.
 //!
 //! A call that is not on the list must end in the filter's signal or in the end of the process. A
 //! process without a filter may only make the calls of its start, and none of its signal handlers
@@ -59,7 +58,7 @@ pub struct Trace {
     pub refused: u64,
     /// Address-space processes that were created.
     pub forks: u64,
-    /// What must not happen and did.
+    /// Forbidden things that happened.
     pub wrong: Vec<String>,
 }
 

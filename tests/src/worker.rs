@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines that do one piece of work for each line of input, and what that costs.
+//! Machines that do one piece of work for each line of input, and the cost of that work.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What it reads is a command.
+/// Runs each line that it reads as a command.
 pub const COMMANDS: &str = "while read -r line; do eval \"$line\"; echo; done";
 
 /// Every piece of work takes less than this time.

@@ -121,7 +121,7 @@ fn what_has_left_the_machine_is_printed_at_its_end() {
     program::wait_within(&mut child, program::PATIENCE);
 }
 
-/// As a server that a command has started, and that prints messages later.
+/// For example, a command has started a server that prints messages later.
 #[test]
 fn a_process_that_stays_can_print() {
     let user = User::new();

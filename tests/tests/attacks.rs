@@ -74,7 +74,7 @@ fn attack(programs: &Programs, host: Host, words: &[String], others: &[u32]) -> 
     watched(machine(programs, host, words), others)
 }
 
-/// The same for any machine.
+/// Runs this machine to its end, and samples it. Only these children of this process may be left.
 fn watched(mut machine: Command, others: &[u32]) -> (Run, Seen) {
     let child = machine.args(["--timeout", TIMEOUT]).spawn().unwrap();
     let (monitor, over) = (child.id(), AtomicBool::new(false));
@@ -242,8 +242,8 @@ fn a_burst_at_itself_finds_planted_faults() {
     finds_planted_faults("attack_self_burst", "hostile=self-burst", self_burst);
 }
 
-/// The word that tells that a process is ready stays 0: the hypervisor must create the others, and
-/// notice the end of one.
+/// The word that reports a process as ready stays 0: the hypervisor must still create the others,
+/// and notice the end of one.
 #[test]
 fn a_process_that_never_reports_ready_blocks_nothing() {
     let _alone = alone();
@@ -271,8 +271,7 @@ fn a_machine_survives_a_burst_at_itself() {
     verdict.give();
 }
 
-/// What a kernel may do through the interface does not end the machine: interrupts of all vCPUs and
-/// alarms, as fast as possible.
+/// Valid calls do not end the machine: interrupts of all vCPUs and alarms, as fast as possible.
 #[test]
 fn interrupts_without_end_exhaust_no_stack() {
     let _alone = alone();
@@ -318,7 +317,7 @@ fn neighbours_are_out_of_reach() {
     verdict.give();
 }
 
-/// The launcher does what it claims.
+/// The launcher takes from the host what it claims to take.
 #[test]
 fn hosts_lack_what_they_are_to_lack() {
     let _alone = alone();

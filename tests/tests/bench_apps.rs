@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench apps` measures applications on both sides of the same root and reports them in
-//! the agreed form. The figures are not checked: a machine that runs tests is busy. The root is a
+//! the agreed form. The figures are not checked: a host that runs tests is busy. The root is a
 //! folder with programs of the host; with Debian's packages the long test measures.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
@@ -209,7 +209,8 @@ done <ports
 [ -n "$found" ] || { found=$count; echo "$url" >>ports; }
 printf 'Latency 1.00ms\n99%% 2.00ms\nRequests/sec: %s\n' "${rates[found]}""#;
 
-/// A card of the virtual bus is compared with virtio-net, and one that does not look with it.
+/// A card of the virtual bus is compared with virtio-net, and a card that does not poll with one
+/// that does.
 #[test]
 fn a_card_that_is_slower_than_virtio_net_misses_its_bar() {
     let (root, cache) = (small_root(), tempfile::tempdir().unwrap());
@@ -251,7 +252,7 @@ fn a_card_that_is_slower_than_virtio_net_misses_its_bar() {
     assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
 }
 
-/// Rows of two runs are those of one.
+/// The rounds of two runs are joined into the rows of one.
 #[test]
 fn rounds_of_an_earlier_run_are_joined() {
     let root = small_root();
@@ -374,7 +375,7 @@ fn is_at_gzip(cache: &Path, side: &str) -> bool {
     works.any(|work| work.path().join(side).join("text.gz").exists())
 }
 
-/// In the middle of a script of the host's side, and of one of the machine's.
+/// Ends the command in the middle of a script of the host's side, and of one of the machine's side.
 #[test]
 fn nothing_outlives_the_command() {
     for signal in [Signal::TERM, Signal::KILL] {
@@ -415,7 +416,7 @@ fn nothing_outlives_the_command() {
     }
 }
 
-/// What a user has waited for is printed, and only that.
+/// After a signal, exactly the complete rows are printed.
 #[test]
 fn a_signal_leaves_the_rows_that_were_measured() {
     let (root, cache) = (small_root(), tempfile::tempdir().unwrap());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench block` measures every path and reports it in the agreed form. The root is a
-//! folder with programs of the host and a script in the place of fio, which checks what it is asked
-//! for, and whose figures are known. With fio of Debian's packages the long test measures.
+//! folder with programs of the host and a script in place of fio, which checks its arguments and
+//! prints known figures. With fio of Debian's packages the long test measures.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench net` measures every path and reports it in the agreed form. The figures are not
-//! checked, but for a link that is shaped: a machine that runs tests is busy.
+//! checked, except for a shaped link: a host that runs tests is busy.
 
 // Alone: it measures a link.
 
@@ -45,7 +45,7 @@ fn possible() -> bool {
     done.code == 0
 }
 
-/// The same for figures, which are those of the program as it is shipped.
+/// Whether figures can be measured here: in an optimized program, as it is shipped.
 fn measurable() -> bool {
     if cfg!(debug_assertions) {
         eprintln!("NOT TESTED: the program is not optimized.");

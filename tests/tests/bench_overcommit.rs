@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench overcommit` measures what it says.
+//! `paravane bench overcommit` measures its rows and reports them in the agreed form.
 
 // Alone: it measures shares of a processor.
 
@@ -60,8 +60,8 @@ fn the_tables_are_complete() {
     assert_eq!(picture.matches("hackbench-40").count(), 3, "{picture}");
 }
 
-/// The ticket lock of the conformance guest. Where eight vCPUs share a processor, those that spin
-/// keep it from the one with the next ticket for a time slice each.
+/// The ticket lock of the conformance guest. Eight vCPUs share a processor. Each of those that spin
+/// keeps it for a time slice from the vCPU with the next ticket.
 #[test]
 fn a_ticket_lock_that_spins_collapses() {
     drop(linux::kernel());
@@ -99,7 +99,7 @@ fn bench(words: &[&str]) -> Value {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
-/// One load and one workload; the loss; the table of time.
+/// Measures one load and one workload, the losses, and the table of time.
 #[test]
 #[ignore = "takes minutes"]
 fn parts_are_measured_alone() {
@@ -204,7 +204,8 @@ fn a_signal_leaves_the_rounds_that_were_complete() {
     assert!(rows[0]["base_s"].as_f64().unwrap() > 0.0, "{json}");
 }
 
-/// The same with `--no-loss` and as a table: one workload of a round is complete, the next is not.
+/// With `--no-loss`, a signal ends a round after its first workload. The table has that workload
+/// only.
 #[test]
 fn a_signal_leaves_the_losses_that_were_measured() {
     let words = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `paravane bench vmi` measures all rows and reports them in the agreed form. The figures are not
-//! checked: a machine that runs tests is busy.
+//! checked: a host that runs tests is busy.
 
 use paravane_tests::program;
 

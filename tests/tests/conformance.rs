@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The conformance suite, run like a user runs it: every layer with several numbers of vCPUs, every
-//! planted fault caught by its test, and kept images of old versions together with new ones.
+//! planted fault caught by its test, and kept binaries of old versions together with new ones.
 //!
 //! Each run is a test with a name of its own. They run one after the other: a virtual machine with
-//! four vCPUs fills a small host, and tests of time fail on a crowded one. Faults that one vCPU
-//! shows, whatever the time, are tried two at once.
+//! four vCPUs fills a small host, and tests of time fail on a crowded one. Faults that show with
+//! one vCPU and do not depend on time are tried two at once.
 
 // Alone: it measures time, and its machines have more vCPUs than the host has processors.
 

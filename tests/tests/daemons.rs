@@ -164,7 +164,7 @@ fn podman() {
     assert_eq!(answer, "inner\n67108864\n50\nfrom a container\n");
 }
 
-/// Firewalls and traffic control: each rule is taken, and the ones that drop packets do.
+/// Firewalls and traffic control: each rule is accepted, and those that drop packets drop them.
 #[test]
 #[ignore = "minutes, with an image to be made: make test-release"]
 fn packets_are_filtered_and_queued() {

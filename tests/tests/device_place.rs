@@ -95,7 +95,7 @@ fn on_one_cpu_it_stays_there() {
     machine.end();
 }
 
-/// An interrupt goes to the vCPU that asked last. If that one has gone, another gets it.
+/// An interrupt goes to the vCPU that notified last. If that vCPU is off, another one gets it.
 #[test]
 fn a_vcpu_that_goes_away_loses_no_interrupt() {
     let folder = tempfile::tempdir().unwrap();

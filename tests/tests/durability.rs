@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data that the disk of a guest has reported as flushed is there after a power failure. The disks
 //! lose everything that was not flushed (`--disk FILE:cut`), and the monitors are killed at random
-//! moments. With a disk that ignores flushes the same test must fail, or it would prove nothing.
+//! moments. The test must fail with a disk that ignores flushes, or it would prove nothing.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -49,7 +49,7 @@ impl Disk {
         self.0.path().join("disk")
     }
 
-    /// The same disk as a qcow2 image.
+    /// A copy of the disk as a qcow2 image.
     fn qcow2(&self) -> PathBuf {
         let image = self.0.path().join("disk.qcow2");
         tool(

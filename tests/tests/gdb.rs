@@ -97,7 +97,7 @@ fn kernel_and_program() {
             ],
             &[
                 "continue",
-                // From the program into the kernel. What the scheduler does there is unpredictable.
+                // From the program into the kernel. The scheduler's work there is unpredictable.
                 "stepi 150",
                 "info threads",
                 "continue",
@@ -119,7 +119,7 @@ fn kernel_and_program() {
     }
 }
 
-/// The same on a KVM that is hardware's. What an emulated one has of it: `kvm_gdb.rs`.
+/// gdb in the kernel and in a program, on hardware's KVM. `kvm_gdb.rs` tests an emulated KVM.
 #[test]
 fn kernel_and_program_on_kvm() {
     if !kvm::is_fast() {

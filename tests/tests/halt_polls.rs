@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! vCPUs that look for an interrupt of another one before they sleep (`vcpu/poll.c` of the layer):
-//! they win where two programs answer each other, and stop where that wins nothing.
+//! vCPUs that poll for an interrupt of another one before they sleep (`vcpu/poll.c` of the layer):
+//! polls win where two programs answer each other, and stop where they win nothing.
 
 // Alone: it measures time.
 
@@ -31,12 +31,12 @@ fn machine(options: &[&str]) -> Worker {
     })
 }
 
-/// What a piece of work costs: halts, looks that won, and those in vain.
+/// What a piece of work costs: halts, polls that won, and polls that were lost.
 fn costs(machine: &mut Worker, line: &str) -> [u64; 3] {
     costs_watched(machine, line).0
 }
 
-/// The same, and whether the host was quiet meanwhile.
+/// What a piece of work costs, and whether the host was quiet meanwhile.
 fn costs_watched(machine: &mut Worker, line: &str) -> ([u64; 3], bool) {
     let figures = |machine: &Worker| {
         let stat = machine.stat();
@@ -50,7 +50,7 @@ fn costs_watched(machine: &mut Worker, line: &str) -> ([u64; 3], bool) {
     ([0, 1, 2].map(|i| after[i] - before[i]), quiet)
 }
 
-/// On a busy host other programs may have a CPU for long, so that a look wins nothing.
+/// On a busy host other programs may have a CPU for long, so that polls win nothing.
 #[test]
 fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ fn halts_end_without_a_sleep_and_long_ones_are_left_alone() {
         return;
     }
     let mut machine = machine(&[]);
-    // So long that the host's ticks tell what others do meanwhile.
+    // So long that the host's ticks show what other programs do meanwhile.
     quiet::mostly("looks that win", || {
         let ([halts, won, lost], quiet) = costs_watched(&mut machine, "5000 10");
         println!("{halts} halts, {won} looks won, {lost} in vain, quiet: {quiet}");
@@ -80,7 +80,7 @@ fn without_the_heuristic_nobody_looks() {
     machine.end();
 }
 
-/// Both vCPUs have the same CPU: one that looks keeps the other from answering.
+/// Both vCPUs have the same CPU: a vCPU that polls keeps the other from answering.
 #[test]
 fn on_one_cpu_nobody_looks() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

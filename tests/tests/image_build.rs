@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane image build`. With tools that do nothing: what it asks of them, and what is left when
-//! it is interrupted. By an ordinary user, with a package mirror: whole images.
+//! `paravane image build`. With tools that do nothing, the tests check the tools' arguments, and
+//! the files that are left when the command is interrupted. With a package mirror, an ordinary user
+//! makes whole images.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

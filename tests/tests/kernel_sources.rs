@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Debian's newest source of Linux may be newer than the port. A kernel is built all the same: of
-//! another version that apt knows. apt and dpkg-deb are scripts here, and the kernel of the older
-//! source is built already.
+//! Debian's newest source of Linux may be newer than the port. A kernel is still built, of another
+//! version that apt knows. apt and dpkg-deb are scripts here, and the kernel of the older source is
+//! built already.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -78,8 +78,8 @@ const ON_KVM: [&str; 4] = [
     "boots on KVM, compressed, without a ROM, 1 vCPU",
 ];
 
-/// With `--on kvm` it boots there alone, and each boot that KVM refuses has failed. What it says
-/// where KVM boots it: `kvm_emulated.rs`.
+/// With `--on kvm` it boots there alone, and each boot that KVM refuses has failed.
+/// `kvm_emulated.rs` tests its output on KVM.
 #[test]
 fn kvm_that_is_asked_for_must_work() {
     let user = rustix::process::geteuid().as_raw().to_string();
@@ -104,8 +104,8 @@ fn kvm_that_is_asked_for_must_work() {
     }
 }
 
-/// With `--rom` it boots with that ROM alone, and the kernel must find its layer. What is no ROM is
-/// refused before anything is checked.
+/// With `--rom` it boots with that ROM alone, and the kernel must find its layer. A file that is no
+/// ROM is refused before anything is checked.
 #[test]
 fn a_rom_of_ones_own() {
     let files = tempfile::tempdir().unwrap();
@@ -129,8 +129,8 @@ fn a_rom_of_ones_own() {
     assert!(run.stdout.is_empty(), "{run:?}");
 }
 
-/// A kernel that never comes to user mode, and a host that never comes to the kernel: each boot has
-/// its time.
+/// A kernel never reaches user mode, and a host never reaches the kernel: each boot has a time
+/// limit.
 #[test]
 fn a_boot_that_does_not_end_is_given_up() {
     const EXECVEAT: &str = "322";

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines on KVM. Where /dev/kvm cannot be opened, the tests that need it say why and do nothing.
+//! Machines on KVM. Where /dev/kvm cannot be opened, the tests that need it print the reason and do
+//! nothing.
 //!
 //! Some hosts have a KVM that only emulates, a few million instructions a second. Its emulator
-//! lacks instructions that the conformance guest and Linux use, and delivers interrupts late. There
-//! a list of tests runs that do not depend on that; on hardware all tests run. Limits of time are
-//! multiplied by the measured slowness, which is printed.
+//! lacks instructions that the conformance guest and Linux use, and delivers interrupts late. On
+//! such a KVM, only tests that do not depend on this run; on hardware all tests run. Time limits
+//! are multiplied by the measured slowness, which is printed.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -26,8 +27,8 @@ const UNMEASURED: &str = "built-in calls: error 19";
 /// A user without any rights.
 const NOBODY: u32 = 65534;
 
-/// What works on the emulators that were seen, by what it needs of this back end: the ROM, ACPI
-/// tables, the console, ports, local APICs, other vCPUs, halts, non-maskable interrupts.
+/// Tests that pass on the emulators that were tried. They need the ROM, ACPI tables, the console,
+/// ports, local APICs, other vCPUs, halts and non-maskable interrupts.
 const BASIC: [&str; 12] = [
     "boot.*",
     "core.version.sections",
@@ -108,7 +109,7 @@ fn two_vcpus_with_the_native_layer() {
     suite("native", 2);
 }
 
-/// A KVM that only emulates offers no hypercalls: without them the layer takes its other ways.
+/// A KVM that only emulates offers no hypercalls: the layer then uses its other mechanisms.
 #[test]
 fn one_vcpu_with_the_layer_of_kvm() {
     suite("kvm", 1);
@@ -197,7 +198,7 @@ fn memory_that_cannot_be_had_is_told() {
     );
 }
 
-/// As a user who may not open the device.
+/// Runs as a user who may not open the device.
 #[test]
 fn no_permission_is_told_and_auto_takes_processes() {
     let Ok(device) = fs::metadata("/dev/kvm") else {
@@ -246,7 +247,7 @@ fn without(lacks: &str) -> Command {
     command
 }
 
-/// A KVM that does not say how many it has has four.
+/// A KVM that does not report its number of vCPUs has four.
 #[test]
 fn too_many_vcpus_are_told() {
     if usable().is_none() {
@@ -369,7 +370,7 @@ fn the_thread_of_each_vcpu_is_confined() {
     assert_eq!(vcpus, expected);
 }
 
-/// The same kernel file as everywhere.
+/// KVM runs a command with the kernel file that all back ends use.
 #[test]
 fn linux_runs_a_command() {
     // Emulators lack instructions that Linux uses.

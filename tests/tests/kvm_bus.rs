@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices of a virtual bus in machines on KVM, in an emulated host that has it. What `make test`
-//! has of them is in `kvm_emulated.rs`.
+//! Devices of a virtual bus in machines on KVM, in an emulated host that has it. `kvm_emulated.rs`
+//! has the part that `make test` runs.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -69,7 +69,7 @@ fn bus(host: &mut KvmHost) {
     );
 }
 
-/// Whatever the layer: the bridge is in the ACPI tables.
+/// The bridge is in the ACPI tables with each layer.
 #[test]
 #[ignore = "long: make test-release"]
 fn each_layer_has_the_devices() {
@@ -91,7 +91,7 @@ fn each_layer_has_the_devices() {
     }
 }
 
-/// What the bridge of a card has counted: commands, and those of them that were calls.
+/// The counts of a card's bridge: commands, and those of them that were calls.
 fn commands(host: &mut KvmHost, options: &str) -> (u64, u64) {
     let serve = "ip link set eth0 up; exec sleep 100000";
     detach(host, "counted", &format!("{options} --net venet"), serve);
@@ -108,7 +108,8 @@ fn commands(host: &mut KvmHost, options: &str) -> (u64, u64) {
     (sum("commands"), sum("commands_called"))
 }
 
-/// The layer that has section bus makes calls of them, and the others, and an old kernel, do not.
+/// With the layer that has section `bus`, commands are calls. With other layers and with an old
+/// kernel they are not.
 #[test]
 #[ignore = "long: make test-release"]
 fn commands_are_calls_of_the_layer_that_has_them() {
@@ -127,7 +128,7 @@ fn commands_are_calls_of_the_layer_that_has_them() {
 }
 
 /// Downloads and published ports at 1 and 2 vCPUs; the device counts a notification for each exit
-/// of a doorbell, and less of them than packets.
+/// by a doorbell, and fewer notifications than packets.
 #[test]
 #[ignore = "long: make test-release"]
 fn a_card_carries_what_is_sent() {
@@ -193,7 +194,8 @@ fn interrupts_of_pairs_move_under_load() {
             240,
         );
         // The last move was to the second vCPU: the interrupt of the pair that belongs there left
-        // with it and is back. What ran on that vCPU could not start while it was away.
+        // with it and is back. The programs on that vCPU could not start while the interrupt was
+        // away.
         assert_eq!((code, said.as_str()), (1, "1\n2\n1\n2\n"), "{layer}");
     }
 }
@@ -234,7 +236,8 @@ fn machines_meet_on_a_bus_and_a_card_comes_and_goes() {
     host.ok("paravane rm --force one", 30);
 }
 
-/// The machine has what is on the bus, and follows an administrator and another vbusd.
+/// The machine has all devices of the bus, and follows changes by an administrator and by another
+/// vbusd.
 #[test]
 #[ignore = "long: make test-release"]
 fn devices_of_a_whole_bus_come_and_go() {
@@ -398,7 +401,7 @@ fn a_disk_keeps_what_is_written() {
     assert_eq!(both, format!("{sum}{sum}"));
 }
 
-/// More than the queues hold goes through a console in both directions. The client waits until the
+/// A console carries more data than the queues hold, in both directions. The client waits until the
 /// terminal is raw: before that, it obeys bytes such as Ctrl-C.
 #[test]
 #[ignore = "long: make test-release"]
@@ -423,7 +426,7 @@ fn a_console_carries_bytes_of_every_value() {
     assert_eq!(back, sum);
 }
 
-/// Said in a line, before the guest looks for a card in vain.
+/// One line says so, before the guest searches for a card in vain.
 #[test]
 #[ignore = "long: make test-release"]
 fn a_kernel_of_a_distribution_is_told_that_it_has_no_driver() {

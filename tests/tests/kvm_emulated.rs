@@ -2,7 +2,7 @@
 //! Machines on KVM in an emulated host that has it (`paravane_tests::kvm_host`).
 //!
 //! QEMU's emulation of SVM has defects of its own, of which the suite learns (`suite_options`): it
-//! skips the test of what is not emulated, and says why.
+//! skips tests of features that are not emulated, and prints the reason.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -100,7 +100,7 @@ fn linux(host: &mut KvmHost, options: &str, command: &str, seconds: u64) -> (i32
     (reply.code, reply.output)
 }
 
-/// What is known of a host that gives no answer: the registers of its processors, and the stacks.
+/// The report of a host that gives no answer has the registers of its processors, and the stacks.
 #[test]
 #[should_panic(expected = "Kernel panic")]
 #[ignore = "it is for the tests themselves: make test-release"]
@@ -108,8 +108,9 @@ fn a_host_without_an_answer_tells_what_it_does() {
     Parts::new(2).start().ok("sleep 1000", 1);
 }
 
-/// What stands for hardware in `make test`: local APICs and several vCPUs, XSAVE, virtio, Linux
-/// with devices of a virtual bus, and the choices and refusals that need a host with /dev/kvm.
+/// The tests of KVM in `make test`, in place of a host with hardware: local APICs and several
+/// vCPUs, XSAVE, virtio, Linux with devices of a virtual bus, and the choices and refusals that
+/// need a host with /dev/kvm.
 #[test]
 fn a_host_with_kvm() {
     let client = program::tool("unix_client");
@@ -156,8 +157,7 @@ fn linux_on_a_bus(host: &mut KvmHost) {
     assert_eq!(said, "stored\nprinted\n");
 }
 
-/// This KVM is slow, so it is not taken unless it is asked for; what is said elsewhere of its speed
-/// is believed.
+/// This KVM is slow, so it is used only on request. A speed that was measured before is believed.
 fn choices(host: &mut KvmHost) {
     // The default.
     let auto = "--verbose --kernel /vmlinux";
@@ -178,7 +178,7 @@ fn choices(host: &mut KvmHost) {
     let expected = "paravane: hypervisor kvm: /dev/kvm is fast: 2000.0 million instructions per \
                     second, 1.5 us for an exit";
     assert_eq!(said.lines().next(), Some(expected));
-    // What KVM does not have takes processes.
+    // Options that KVM does not have choose the process hypervisor.
     let first = chosen(host, &format!("{auto} --spaces 20"));
     assert_eq!(first, "paravane: hypervisor process: --spaces");
     refusals(host, auto);
@@ -250,8 +250,8 @@ whole_suites! {
     suite_kvm_4_vcpus: "kvm", 4;
 }
 
-/// The same kernel with what boots elsewhere: its files are verified on KVM, a disk, a shared
-/// folder, a published port, more memory than fits below 4 GiB.
+/// VMI-Linux on KVM: `paravane kernel verify`, a disk, a shared folder, a published port, and more
+/// memory than fits below 4 GiB.
 #[test]
 #[ignore = "long: make test-release"]
 fn linux_with_devices() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `paravane bench exits` in an emulated host that has KVM: what the layer `kvm` saves.
+//! `paravane bench exits` in an emulated host that has KVM: the exits that the layer `kvm` saves.
 //!
-//! Ticks of the host depend on how long a row takes, so rows are compared by kinds that do not, by
-//! the round with the fewest exits, or by the median with the layer and the most without.
+//! The number of the host's ticks depends on the time that a row takes. So rows are compared by
+//! kinds of exits without ticks, by the round with the fewest exits, or by the median with the
+//! layer and the most without.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -106,8 +107,8 @@ impl Exits {
     }
 }
 
-/// Ends of interrupts, interrupts, flushes of a vCPU that is preempted, contended locks; and locks
-/// without contention make no hypercall.
+/// The layer saves exits for ends of interrupts, interrupts, flushes of a preempted vCPU and
+/// contended locks. Locks without contention make no hypercall.
 #[test]
 #[ignore = "a minute on an idle host: make test-release"]
 fn the_layer_saves_exits() {
@@ -119,7 +120,7 @@ fn the_layer_saves_exits() {
     assert_eq!(host.ok("ls /sys/kernel/tracing/instances", 10), "");
 }
 
-/// All rows: I/O delays are among what is saved, too, and the layer makes nothing dearer.
+/// All rows: the layer also saves the exits of I/O delays, and no row has more exits with it.
 #[test]
 #[ignore = "long: make test-release"]
 fn no_row_has_more_exits_with_the_layer() {
@@ -133,7 +134,7 @@ fn no_row_has_more_exits_with_the_layer() {
             layer == "kvm",
             "{layer}: {delays} I/O delays"
         );
-        // Of several rounds one has no tick.
+        // One of several rounds has no tick.
         assert!(exits.least("lock", layer) < 1e-9, "{layer}: locks");
     }
     for other in ["none", "native"] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer `kvm` on a KVM that lacks a feature: it takes the native way. The monitor hides the
-//! feature, and has KVM refuse what its CPUID does not offer, so a layer that does not ask fails.
+//! The layer `kvm` on a KVM that lacks a feature: it works as the native layer. The monitor hides
+//! the feature, and has KVM refuse features that its CPUID does not offer, so a layer that does not
+//! check CPUID fails.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

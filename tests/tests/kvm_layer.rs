@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer `kvm` on an emulated host that has KVM: the conformance suite, what needs vCPUs that
+//! The layer `kvm` on an emulated host that has KVM: the conformance suite, tests for which vCPUs
 //! share a processor, the exits that it saves, and faults that are planted in it.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
@@ -65,7 +65,8 @@ fn passes(host: &mut KvmHost, words: &str, seconds: u64) {
     assert!(good(&output), "{words}: {output}");
 }
 
-/// What is the layer's own. `kvm_emulated.rs` runs all of the suite.
+/// Runs the tests of the calls that the layer implements itself. `kvm_emulated.rs` runs the whole
+/// suite.
 #[test]
 fn the_suite_passes() {
     let mut host = Parts::new(2).start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux systems and kernels on KVM, in an emulated host that has it. What `make test` has of them
-//! is in `kvm_emulated.rs`.
+//! Linux systems and kernels on KVM, in an emulated host that has it. `kvm_emulated.rs` has the
+//! part that `make test` runs.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -122,9 +122,9 @@ fn run(host: &mut KvmHost, kernel: &str) -> (i32, String) {
     (reply.code, reply.output)
 }
 
-/// Debian's kernel unpacked: by its PVH note, and, if that is none, by Linux's own boot protocol.
-/// Its release is found in the file, and so are its modules; KVM is taken, since processes cannot
-/// start it.
+/// Debian's kernel, unpacked, starts by its PVH note, and without the note by Linux's own boot
+/// protocol. Paravane finds its release in the file, and then its modules. `auto` chooses KVM,
+/// since processes cannot start this kernel.
 #[test]
 #[ignore = "long: make test-release"]
 fn an_elf_file_of_a_distribution_is_entered_with_and_without_a_pvh_note() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How late alarms and interrupts between vCPUs are on the process hypervisor: the middle and the
-//! tail, beside what the host's own timers and wake-ups are at the time.
+//! How late alarms and interrupts between vCPUs are on the process hypervisor: the median and the
+//! tail, beside those of the host's own timers and wake-ups at the time.
 
 // Alone: it measures time.
 
@@ -150,7 +150,7 @@ fn the_tail_of_alarms_is_bounded() {
     });
 }
 
-/// Alarms of one vCPU, with what the host adds.
+/// The lateness of one vCPU's alarms, beside that of the host's own timers.
 #[test]
 fn alarms_are_as_punctual_as_the_hosts_timers() {
     let _alone = alone();
@@ -165,8 +165,8 @@ fn alarms_are_as_punctual_as_the_hosts_timers() {
     });
 }
 
-/// Two vCPUs for each processor, all of which want to run. What the one with the alarms waits for
-/// its processor is stolen time; the rest is no more than a layer may add.
+/// Two vCPUs for each processor, all of which want to run. The time for which the vCPU with the
+/// alarms waits for its processor is stolen time. The rest is no more than a layer may add.
 #[test]
 fn alarms_of_a_crowded_machine_are_late_by_stolen_time() {
     let _alone = alone();
@@ -182,7 +182,7 @@ fn alarms_of_a_crowded_machine_are_late_by_stolen_time() {
 }
 
 /// Interrupts to a vCPU that runs and to one that is halted, apart from stolen time: a vCPU that
-/// always wants to run loses its processor on a busy host, where a thread that sleeps does not.
+/// always wants to run loses its processor on a busy host, and a thread that sleeps does not.
 #[test]
 fn interrupts_are_as_fast_as_the_hosts_wake_ups() {
     let _alone = alone();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a vCPU that halts looks for an interrupt, and when it stops to: `vcpu/poll.c` of the layer
-//! by itself, with a clock and a host that do what a test says (`tests/layer/poll`). Most bounds
+//! When a vCPU that halts polls for an interrupt, and when it stops polling: `vcpu/poll.c` of the
+//! layer alone, with a clock and a host that the test controls (`tests/layer/poll`). Most bounds
 //! have a planted fault (`layers/faults.txt`) that its test must find.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine's layer has counted: `run --count-calls`, `paravane calls`, and the layer that
+//! The counts of a machine's layer: `run --count-calls`, `paravane calls`, and the layer that
 //! counts.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
@@ -65,7 +65,7 @@ fn a_machine_counts_the_calls_of_its_kernel() {
             "{call}: {now:?}"
         );
     }
-    // What does not return has no cycles.
+    // A call that does not return has no cycles.
     let [calls_of_iret, cycles, buckets] = after["cpu.iret"];
     assert!(calls_of_iret > 1000 && cycles == 0 && buckets == 0);
 
@@ -101,7 +101,7 @@ fn a_machine_that_does_not_count_says_so() {
     machine.end();
 }
 
-/// The layer that counts is a layer: all of the suite passes, and every call is counted.
+/// The whole suite passes on the layer that counts, and every call is counted.
 #[test]
 fn the_layer_that_counts_passes_the_suite() {
     let run = program::run([
@@ -125,7 +125,7 @@ fn the_layer_that_counts_passes_the_suite() {
     }
 }
 
-/// Counting is in a program of its own: the usual layer has no code for it.
+/// The layer that counts is a program of its own: the usual layer has no code for counting.
 #[test]
 fn the_usual_layer_has_no_code_that_counts() {
     let symbols = |program: &[u8]| -> Vec<String> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What VMI-Linux makes of the time that is stolen from its CPUs: in its times, and for its tasks.
+//! VMI-Linux accounts the time that is stolen from its CPUs, in its times and for its tasks.
 
 // Alone: it measures time that is stolen.
 
@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The host stops a machine whose CPUs sleep most of the time. What each of them waits then for its
-/// processor, after its sleep, is stolen time and not idle, too.
+/// The host stops a machine whose CPUs sleep most of the time. The time for which each of them then
+/// waits for its processor, after its sleep, is stolen and not idle, too.
 #[test]
 fn what_a_woken_cpu_waits_is_stolen_and_not_idle() {
     let times = cpu_times::program("times");
@@ -91,7 +91,7 @@ impl Spun {
 }
 
 /// Two equal tasks share the time that is available to their CPU, and none of it is counted twice.
-/// Where the scheduler does not know of stolen time, it takes that for time of theirs.
+/// A scheduler that does not know the stolen time charges it to the tasks.
 #[test]
 fn tasks_share_the_available_time() {
     // A host that is busy with more than this test steals at its own pace.

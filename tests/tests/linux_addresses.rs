@@ -32,7 +32,7 @@ const MARK: &str = "### ";
 /// Where the hypervisor ends user space, and where it did in earlier releases.
 const END: u64 = 0x7b00_0000_0000;
 const EARLIER_END: u64 = 0x4000_0000_0000;
-/// Where Linux puts position-independent programs on bare metal, but for a random offset.
+/// Where Linux puts position-independent programs on bare metal, apart from a random offset.
 const PROGRAM: std::ops::Range<u64> = 0x5555_5555_4000..0x5655_5555_5000;
 /// How far from the end the stack begins, at most: a random offset of 16 GiB, and its size.
 const STACK_WITHIN: u64 = 32 << 30;
@@ -122,8 +122,8 @@ fn addresses(options: &[&str]) -> (u64, u64) {
     (first, end)
 }
 
-/// A kernel that does not say that it needs little is given the addresses that earlier releases
-/// gave, and takes them.
+/// A kernel that does not announce its small need of addresses gets those that earlier releases
+/// gave, and uses them.
 #[test]
 fn a_kernel_gets_the_addresses_that_its_note_allows() {
     let kernel = vm::kernel().unwrap_or_else(linux::kernel);
@@ -148,7 +148,7 @@ fn a_kernel_gets_the_addresses_that_its_note_allows() {
     assert!(expected.contains(&stack), "{stack:#x}");
 }
 
-/// A position-independent program is where it is on bare metal.
+/// A position-independent program has the addresses that it has on bare metal.
 #[test]
 fn programs_begin_where_they_do_on_bare_metal() {
     let root = small_root::make(&["cat"]);

@@ -92,8 +92,8 @@ fn expiries_do_not_wait_for_ticks() {
     exact.end();
 }
 
-/// What the test above sees of a kernel whose timers expire with its ticks: a timer with a longer
-/// period, and sleeps of which most have ended before they begin.
+/// The test above, on a kernel whose timers expire with its ticks, sees a timer with a longer
+/// period, and mostly sleeps that end as soon as they begin.
 #[test]
 fn with_ticks_alone_they_do() {
     let (mut coarse, _program) = machine("highres=off");
@@ -140,7 +140,7 @@ fn a_busy_cpu_has_the_rate_that_was_asked_for() {
             // A few are those of timers.
             let most = rate * BUSY + 40;
             assert!(alarms <= most, "{append}: {alarms}");
-            // What was after the last tick is not accounted yet: up to 50 ms, which is 1.25 %.
+            // The time after the last tick is not accounted yet: up to 50 ms, which is 1.25 %.
             alarms >= rate * BUSY * 9 / 10 && (sum - 100.0).abs() <= 1.5
         });
         assert!(

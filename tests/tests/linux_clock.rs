@@ -44,8 +44,8 @@ fn wrong_khz() -> u64 {
     khz + khz / 1000
 }
 
-/// A guest that believes in a wrong frequency of its counter keeps the host's time all the same: as
-/// if the host's clock were adjusted all the time. Without the correction it does not.
+/// A guest with a wrong frequency of its counter keeps the host's time nevertheless, as if the
+/// host's clock were adjusted all the time. Without the correction it does not.
 #[test]
 fn the_clock_follows_the_hosts() {
     const TIME: Duration = Duration::from_secs(5);
@@ -76,9 +76,9 @@ fn the_clock_follows_the_hosts() {
 
 /// A step of the host's wall clock.
 const STEP: i64 = 3600;
-/// How late the guest's may be.
+/// How late the guest's clock may step.
 const STEP_WITHIN: Duration = Duration::from_secs(1);
-/// The same on a host that is busy with other things.
+/// How late the guest's clock may step on a host that is busy with other programs.
 const STEP_AT_ALL: Duration = Duration::from_secs(30);
 /// After how many seconds something happens to the host's clock: the first that is late enough for
 /// a machine that is up, and tries where the host is busy.
@@ -149,8 +149,8 @@ fn the_wall_clock_follows_the_hosts() {
     assert!(within, "in none of the tries");
 }
 
-/// So does that of a machine that has slept for seconds and is not woken by anything else: the
-/// first time that it is asked, it knows.
+/// The clock of a machine that has slept for seconds follows, too. Nothing else wakes the machine,
+/// and its first reading is right.
 #[test]
 fn the_wall_clock_of_an_idle_machine_follows_the_hosts() {
     let knows = AFTER.into_iter().any(|after| {
@@ -237,7 +237,8 @@ fn the_clock_is_right_after_a_stop() {
 }
 
 /// The host is suspended, and its counter goes on. The guest's clocks have counted the suspend: its
-/// monotonic clock is with a clock of the host that did not stand, and its wall clock is right.
+/// monotonic clock agrees with a clock of the host that counts suspends, and its wall clock is
+/// right.
 #[test]
 fn the_clock_is_right_after_a_suspend() {
     let long = is_long();
@@ -291,7 +292,7 @@ fn the_clock_is_right_after_an_idle_hour() {
     idle_for(Duration::from_secs(3600));
 }
 
-/// The same for some seconds.
+/// Nothing happens in a machine for ten seconds.
 #[test]
 fn the_clock_is_right_after_idle_seconds() {
     idle_for(Duration::from_secs(10));

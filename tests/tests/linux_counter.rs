@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The clocks of VMI-Linux when the time-stamp counter begins again at a lower value, as after a
-//! suspend of some hosts. No test can do that to a counter. A file in debugfs does the opposite to
-//! everything in the kernel that keeps values of the counter, which looks the same to the kernel.
+//! suspend of some hosts. No test can do that to a counter. In place of that, a file in debugfs
+//! raises all values of the counter that the kernel keeps. The kernel cannot see a difference.
 
 // Alone: it measures time.
 
@@ -53,7 +53,7 @@ fn record(line: &str) -> Option<Record> {
     })
 }
 
-/// Clocks and scheduler stand while nothing is done about it. Otherwise they go on at once, on each
+/// Without the correction, clocks and scheduler stand still. With it, they continue at once on each
 /// CPU, and sleeps end.
 #[test]
 fn clocks_go_on_when_the_counter_begins_again() {
@@ -94,7 +94,7 @@ fn clocks_go_on_when_the_counter_begins_again() {
     }
 }
 
-/// Then the clocks are the host's, in a machine that is idle and in one that works.
+/// After that, the clocks agree with the host's, in an idle machine and in a busy one.
 #[test]
 fn clocks_are_right_after_the_counter_began_again() {
     for work in ["", "while :; do :; done &"] {

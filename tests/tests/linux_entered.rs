@@ -42,9 +42,9 @@ fn entered(folder: &TempDir, smp: &str, layer: &[u8], more: &[&OsStr]) -> Run {
     run
 }
 
-/// With a layer that is not in its place the kernel starts as on bare metal, by the boot
-/// information alone, and uses the layer as one from a ROM. The hypervisor is older than the
-/// devices in that information.
+/// The layer is not yet in its place. The kernel starts as on bare metal, by the boot information
+/// alone, and uses the layer as one from a ROM. The hypervisor is older than the devices in that
+/// information.
 #[test]
 fn linux_is_entered_by_a_hypervisor_in_the_upper_half() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Grace periods of RCU that interrupt the CPUs and do not wait for ticks: how many there are, and
-//! what they take from a program that gains nothing from them.
+//! Grace periods of RCU that interrupt the CPUs and do not wait for ticks: their number, and the
+//! time that they take from a program that gains nothing from them.
 
 // Alone: it counts what happens in a time.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What VMI-Linux guesses (the list in docs/tuning.md) costs a program time at its start only: a
-//! program that runs long is as fast in its last run in a machine as in its first. And each guess
-//! can be turned off.
+//! The guesses of VMI-Linux (the list in docs/tuning.md) cost a program time at its start only: a
+//! program that runs long is as fast in its last run in a machine as in its first. Each guess can
+//! be turned off.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -60,7 +60,7 @@ fn the_same_each_time(script: &str) {
     );
 }
 
-/// Like a server with many clients.
+/// The processes are like a server with many clients.
 #[test]
 fn many_clients_of_a_server() {
     the_same_each_time(
@@ -68,8 +68,8 @@ fn many_clients_of_a_server() {
     );
 }
 
-/// Starts both each time. One has run often before, so the kernel does not learn from both in the
-/// same runs.
+/// Starts both programs each time. One has run often before, so the kernel does not learn from both
+/// in the same runs.
 #[test]
 fn many_pairs() {
     the_same_each_time(
@@ -90,8 +90,8 @@ const PROGRAMS: &str = r#"
         echo
     done"#;
 
-/// Each switch for what exec, fork and faults do ahead. With a switch off, more work is left for
-/// later.
+/// Tests each switch for work that exec, fork and faults do ahead. With a switch off, more work is
+/// left for later.
 #[test]
 fn each_guess_can_be_turned_off() {
     const OURS: &str = "/sys/module/vmi/parameters";
@@ -205,8 +205,8 @@ fn small_mappings_are_prepared_within_a_bound() {
 }
 
 /// A process that writes the same pages after each fork takes few faults on them, and so do its
-/// children. Those that write others each time take as many as without the guess, and children that
-/// do so take nothing from their parent.
+/// children. Processes that write other pages each time take as many faults as without the guess,
+/// and such children cost their parent nothing.
 #[test]
 fn fork_learns_what_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -263,8 +263,8 @@ fn fork_learns_what_is_written_again() {
     assert_eq!(none[2], 0);
 }
 
-/// All guesses of the kernel follow from what the layer says of its costs. A kernel that hears
-/// nothing guesses nothing, unless its command line says so.
+/// All guesses of the kernel follow from the costs that the layer reports. A kernel without these
+/// costs makes no guesses, unless its command line asks for them.
 #[test]
 fn without_costs_nothing_is_guessed() {
     const SHOW: &str = "cd /sys/module/vmi/parameters && grep . * && \
@@ -303,9 +303,9 @@ fn without_costs_nothing_is_guessed() {
     assert!(has(&asked, "fork_copies:N"), "{asked:?}");
 }
 
-/// Writes to a private mapping of a file, or to what fork has shared, copy ahead where they are in
-/// a row. Others take no more memory than twice what they write, and what a file loses is no longer
-/// in the mapping.
+/// Writes in a row to a private mapping of a file, or to pages that fork has shared, copy ahead.
+/// Other writes take at most twice the memory that they write, and pages that a file loses are no
+/// longer in the mapping.
 #[test]
 fn rows_of_writes_are_copied_ahead_within_a_bound() {
     const PAGES: u64 = 512;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux in the lower half on layers that are not as those of this repository: the process layer
-//! with a header that a test has changed. It obeys what the specification allows, and refuses the
-//! rest with one line that says why.
+//! Linux in the lower half on layers that differ from those of this repository: the process layer
+//! with a header that a test has changed. Linux accepts what the specification allows, and refuses
+//! the rest with one line that has the reason.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -120,7 +120,7 @@ impl Layer {
     }
 }
 
-/// The hook of these tests itself.
+/// Tests the hook of these tests.
 #[test]
 fn a_layer_that_is_missing_is_named() {
     let mut command = vm::command_with_hooks(["--plant-layer", "/no/such/layer"]);
@@ -129,7 +129,7 @@ fn a_layer_that_is_missing_is_named() {
     assert_eq!((run.code, run.stderr.trim_end()), (2, line), "{run:?}");
 }
 
-/// Layer data that have no room in the kernel's image: RAM has them, for each vCPU.
+/// Layer data that do not fit into the kernel's image are in RAM, for each vCPU.
 #[test]
 fn large_layer_data() {
     for size in [96_u32 << 10, 1 << 20] {
@@ -142,8 +142,8 @@ fn large_layer_data() {
     }
 }
 
-/// A call that the kernel makes and the layer lacks, with a native form or without: no jump to
-/// nowhere, but the call's name.
+/// The kernel makes a call that the layer lacks, with a native form or without: it prints the
+/// call's name and does not jump to a wrong address.
 #[test]
 fn an_absent_call_is_named() {
     for call in [
@@ -184,8 +184,8 @@ fn a_record_that_cannot_be_obeyed_is_named() {
     }
 }
 
-/// A call without a native form that the kernel has no other way for: it is made, whatever its
-/// record says of one.
+/// The kernel needs a call that has no native form: it makes the call, even if the record claims a
+/// native form.
 #[test]
 fn a_call_without_a_native_form_is_made() {
     let calls = [
@@ -204,8 +204,8 @@ fn a_call_without_a_native_form_is_made() {
     assert_eq!((run.code, run.stdout.as_str()), (0, "runs\n"), "{run:?}");
 }
 
-/// Addresses that the hypervisor keeps: in a hole of the user range it may, where the kernel and
-/// programs are it may not.
+/// The hypervisor may keep addresses in a hole of the user range, but not those of the kernel and
+/// of programs.
 #[test]
 fn addresses_in_use_are_refused() {
     const TIB: u64 = 1 << 40;
@@ -231,8 +231,8 @@ fn addresses_in_use_are_refused() {
     }
 }
 
-/// Records of inline code, with which no privileged instruction may stay: code that is too long for
-/// a site is called, shorter code is in it.
+/// Records of inline code: code that is too long for a site is called, shorter code is put into the
+/// site. No privileged instruction may stay.
 #[test]
 fn inline_code_is_obeyed_without_privilege() {
     let entry = |call: &str| {

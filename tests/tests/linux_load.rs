@@ -55,7 +55,7 @@ const BUILD: &str = "export LC_ALL=C KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BU
 
 /// Four compilers at once on four vCPUs make the kernel that the host makes, byte for byte. The
 /// guest has the host's root, and the folder of the objects has the same name. The source is the
-/// patched one: it compiles in another configuration than ours, too, without a warning.
+/// patched one, so this also shows that it compiles without a warning in another configuration.
 #[test]
 #[ignore = "long: make test-release"]
 fn a_kernel_is_compiled() {
@@ -86,8 +86,8 @@ const STRESS_TIME: u32 = 600;
 const STRESSORS: u32 = 60;
 
 /// Runs the stressors one after the other, four of each, and prints how many there were, how
-/// stress-ng ended, and what the kernel complains of. `$0` is the time for all, in seconds. What
-/// stress-ng says is on standard error.
+/// stress-ng ended, and what the kernel complains of. `$0` is the time for all, in seconds. The
+/// output of stress-ng is on standard error.
 const STRESSED: &str = "cd /tmp || exit 10
     cat /dev/kmsg >said & reader=$!
     count=$(for class in scheduler interrupt; do stress-ng --class $class? 2>&1; done |
@@ -101,9 +101,9 @@ const STRESSED: &str = "cd /tmp || exit 10
     grep -E 'stall|BUG|WARNING' said";
 
 /// stress-ng's stressors of the scheduler and of interrupts on four vCPUs for ten minutes: the
-/// guest's log has no line of a stall, a bug or a warning. None is known to be harmless,
-/// so none is allowed; but the host must not stop the machine. compatibility.rs compares the
-/// verdicts of the stressors with those of the host.
+/// guest's log has no line of a stall, a bug or a warning. No such line is known to be harmless, so
+/// none is allowed. The host must not stop the machine. compatibility.rs compares the verdicts of
+/// the stressors with those of the host.
 #[test]
 #[ignore = "ten minutes, and a package mirror: make test-release"]
 fn schedulers_and_interrupts_are_stressed() {

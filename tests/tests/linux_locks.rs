@@ -31,7 +31,7 @@ fn run(cpus: &str, append: &str, script: &str) -> String {
     run_in(None, &["--cpus", cpus], append, script)
 }
 
-/// The same with a layer in place of the program's own.
+/// Runs the script with these options, and with this layer in place of the program's own.
 fn run_in(layer: Option<&Planted>, options: &[&str], append: &str, script: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     compile("contend", folder.path());
@@ -106,7 +106,7 @@ fn assert_reset(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
 }
 
 /// Four vCPUs on fewer processors: some wait for a holder that does not run. Another vCPU may take
-/// a lock between two lines, so the sums are of a machine that does nothing else.
+/// a lock between two lines, so the sums are compared in a machine that does nothing else.
 #[test]
 fn contended_locks_wait_in_the_layer() {
     let text = run(
@@ -163,8 +163,8 @@ fn a_sender_of_interrupts_yields_to_a_preempted_target() {
     assert_eq!(yields(Some(&never_preempted()), ""), 0);
 }
 
-/// The same for a single target, which is not interrupted by the call for several: the wait for its
-/// answer yields.
+/// A vCPU that interrupts a single target yields to it while it waits for the answer. Linux uses
+/// another function for one target than for several.
 #[test]
 fn a_wait_for_an_answer_yields_to_a_preempted_target() {
     const SCRIPT: &str = "echo 0 >$L; /x/interrupts 1 2000 >/dev/null; cat $L";
@@ -179,7 +179,7 @@ fn a_wait_for_an_answer_yields_to_a_preempted_target() {
     assert_eq!(yields(Some(&never_preempted()), ""), 0);
 }
 
-/// A vCPU does not spin for long in a queue after one that is preempted.
+/// A vCPU does not spin for long in a queue if the vCPU before it is preempted.
 #[test]
 fn a_wait_behind_a_preempted_vcpu_begins_early() {
     const SCRIPT: &str = "echo 0 >$L; for i in 1 2 3 4 5 6; do /x/contend 4 500 >/dev/null; done; \
@@ -226,8 +226,8 @@ fn blind_to_strangers() -> Planted {
     Planted::build("PREEMPTED_BY_US_ONLY").unwrap()
 }
 
-/// The holder of a lock loses its processor to another program of the host. The one that waits for
-/// the lock learns that, and rests.
+/// The holder of a lock loses its processor to another program of the host. The vCPU that waits for
+/// the lock learns that, and yields.
 #[test]
 fn a_waiter_gives_way_to_a_holder_that_lost_its_processor_to_a_stranger() {
     const SCRIPT: &str = "for i in 1 2 3 4 5 6; do /x/contend 2 500 >/dev/null; done";
@@ -254,8 +254,9 @@ fn a_waiter_gives_way_to_a_holder_that_lost_its_processor_to_a_stranger() {
     assert!(!none.contains_key("lock.yield") && !none.contains_key("waits"));
 }
 
-/// The same of a CPU that waits for the answer of one that it has interrupted. Each has a stranger
-/// on its processor, since either may be the sender.
+/// A vCPU that waits for the answer of an interrupted vCPU yields to it if that vCPU has lost its
+/// processor. Another program of the host runs on the processor of each, since either may be the
+/// sender.
 #[test]
 fn a_sender_gives_way_to_a_target_that_lost_its_processor_to_a_stranger() {
     const SCRIPT: &str = "/x/interrupts 1 3000 >/dev/null";
@@ -270,7 +271,7 @@ fn a_sender_gives_way_to_a_target_that_lost_its_processor_to_a_stranger() {
     assert_eq!(yields(None, "vmi.pv_locks=0"), 0);
 }
 
-/// What has no such locks has no statistics of them: `nopvspin`, and a single vCPU.
+/// A machine without such locks has no statistics of them: with `nopvspin`, and with a single vCPU.
 #[test]
 fn locks_that_spin_have_no_statistics() {
     for (cpus, append) in [("2", "nopvspin"), ("1", "")] {

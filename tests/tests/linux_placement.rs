@@ -75,7 +75,7 @@ fn worst(shares: &[f64], fair: f64) -> f64 {
     all.max_by(|a, b| far(a).total_cmp(&far(b))).unwrap()
 }
 
-/// Two machines that want two processors each.
+/// Two machines want two processors each, on a host with two.
 #[test]
 fn machines_share_processors_fairly() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ fn machines_share_processors_fairly() {
     assert!(is_fair(45.0..=55.0, || shares::<2>(2, 10).0[0]));
 }
 
-/// Three machines that want a processor each. Without turns, one has half of what all get.
+/// Three machines want a processor each. Without turns, one of them gets half of the time of all.
 #[test]
 #[ignore = "takes five minutes"]
 fn three_machines_share_two_processors() {
@@ -111,8 +111,8 @@ fn share_of_vcpu(vcpus: u32, times: &cpu_times::Program) -> f64 {
     worst(&shares, 100.0 / f64::from(vcpus))
 }
 
-/// A machine that wants two processors twice: each vCPU has half of one, which is a quarter of what
-/// the machine gets.
+/// A machine has four busy vCPUs on two processors: each vCPU gets half of a processor, a quarter
+/// of the machine's time.
 #[test]
 fn vcpus_share_processors_fairly() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,8 +121,8 @@ fn vcpus_share_processors_fairly() {
     assert!(is_fair(20.0..=30.0, || share_of_vcpu(4, &times)));
 }
 
-/// One of three vCPUs on two processors has no company. They take turns: without them, it has half
-/// of what the machine gets, and the others a quarter each.
+/// One of three vCPUs on two processors has a processor alone, and the vCPUs take turns at that.
+/// Without turns, one gets half of the machine's time, and the others a quarter each.
 #[test]
 fn three_vcpus_take_turns() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linux on bare metal with the native layers in an option ROM, whose records a test changes: each
-//! is obeyed by itself, and what a layer offers is used.
+//! Linux on bare metal with the native layers in an option ROM, whose records a test changes: Linux
+//! applies each record alone, and uses the services that a layer offers.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
@@ -48,7 +48,7 @@ fn booted(layer: &[u8], cpus: &str, what: &str) -> Run {
     run
 }
 
-/// The native layer leaves every site the instruction that it is without a layer.
+/// With the native layer, every site keeps the instruction that it has without a layer.
 #[test]
 fn the_native_layer_changes_no_site() {
     let run = booted(paravane_blobs::NATIVE_ROM, "2", "native");
@@ -71,8 +71,8 @@ fn the_native_layer_changes_no_site() {
     }
 }
 
-/// Each call that has sites by itself: the layer wants this one and no other, so its sites are
-/// calls, or nothing, and those of the others stay instructions.
+/// Tests each call with sites alone: the layer has a record for this call only, so its sites become
+/// calls, or are erased, and the other sites keep their instructions.
 #[test]
 #[ignore = "minutes: make test-release"]
 fn linux_obeys_one_record_alone() {
@@ -98,8 +98,8 @@ fn linux_obeys_one_record_alone() {
     }
 }
 
-/// Locks wait in the layer, and it says what each vCPU does, where it asks for the one and offers
-/// the other. It need not be entered by a hypervisor for that.
+/// Locks wait in a layer that asks for that, and the kernel reads each vCPU's run state if the
+/// layer offers it. This also works with a layer from a ROM.
 #[test]
 fn linux_waits_for_locks_in_a_layer_of_a_rom() {
     let native = paravane_blobs::NATIVE_ROM;

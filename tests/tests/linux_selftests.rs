@@ -156,8 +156,8 @@ const RUN: &str = "mount -t tmpfs none /tmp && cd /tmp || exit 99\n\
     echo \"result ${program#/x/} $code\"\n\
     done";
 
-/// What a host that is itself a virtual machine may get wrong: some hypervisors do not set RF after
-/// a breakpoint at a `mov %ss`, and the breakpoint comes for ever.
+/// A test that may fail because the host is a virtual machine: some hypervisors do not set RF after
+/// a breakpoint at a `mov %ss`, and the breakpoint repeats for ever.
 const OF_THE_HOST: &str = "x86-mov_ss_trap";
 
 /// Whether that program passes on the host.

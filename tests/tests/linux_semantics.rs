@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Linux guarantees to programs (tests/linux/): the same verdict in a virtual machine as on
-//! the host.
+//! Linux's guarantees to programs (tests/linux/): the verdict in a virtual machine is that on the
+//! host.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -68,16 +68,16 @@ fn programs_see_what_they_see_on_the_host() {
         ] {
             assert!(ran.contains(&test), "{vcpus} vCPUs: {test}: {run:?}");
         }
-        // This tells the guest's output from the host's. A kernel message about a test would be a
-        // bug.
+        // This distinguishes the guest's output from the host's. A kernel message about a test
+        // would be a bug.
         for word in ["WARNING:", "BUG:", "Oops", "Call Trace"] {
             assert!(!run.stdout.contains(word), "{vcpus} vCPUs: {word}: {run:?}");
         }
     }
 }
 
-/// The same program on bare metal in software emulation, which also has the features of bare metal
-/// only.
+/// Runs the program of the semantics tests on bare metal (QEMU's software emulation), which has
+/// further features of the kernel.
 #[test]
 fn the_configuration_has_what_is_promised_on_bare_metal() {
     let folder = tempfile::tempdir().unwrap();

@@ -161,7 +161,7 @@ fn a_dynamic_program() {
     passes(&[], "1");
 }
 
-/// There the kernel takes the programs for ones to learn from, and their instructions do not fault.
+/// On such a host the kernel learns from these programs, and their instructions do not fault.
 #[test]
 fn a_dynamic_program_where_the_host_says_that_cpuid_faults() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_says_cpuid_faults"));

@@ -35,7 +35,7 @@ fn shell(cpus: u32, script: &str) -> Run {
     program::finish(machine(folder.path(), cpus).args(["--", "sh", "-c", script]))
 }
 
-/// Every vCPU is there and takes work.
+/// Every vCPU is online and runs work.
 #[test]
 fn each_vcpu_is_a_cpu() {
     let counts = [1, 2, 4, 8, 16, 64];
@@ -139,7 +139,7 @@ fn vcpus_in_any_state_end() {
     }
 }
 
-/// The same beside programs that keep each of the host's processors busy twice.
+/// A machine ends while two other programs run on each of the host's processors.
 #[test]
 fn vcpus_that_wait_for_processors_end() {
     let _busy = Busy::start(2);
@@ -147,7 +147,7 @@ fn vcpus_that_wait_for_processors_end() {
     ends(name, state);
 }
 
-/// Four vCPUs on one processor: each knows what the others do.
+/// Four vCPUs on one processor: each knows the run state of the others.
 #[test]
 fn cpus_know_each_other() {
     let run = shell(

@@ -18,13 +18,13 @@ const BAD: [&str; 6] = [
     "!!!",
 ];
 
-/// What of it is about time: CPUs have stood still for long, as while the host stops a machine.
+/// Messages about time: CPUs have stood still for long, as while the host stops a machine.
 const LATE: [&str; 2] = ["detected stall", "self-detected"];
 /// Of the warnings of rcutorture two are about time: a grace period that took long, and too few
-/// grace periods while callbacks are posted for some seconds. What the first one says is in a line
-/// before it, among lines of other CPUs. The second one is of a function that also finds callbacks
-/// which a barrier has not waited for, and says so after other words. All other warnings are errors
-/// of RCU.
+/// grace periods while callbacks are posted for some seconds. The reason of the first one is in a
+/// line before it, among lines of other CPUs. The second one is of a function that also finds
+/// callbacks which a barrier has not waited for, and says so after other words. All other warnings
+/// are errors of RCU.
 const OF_RCUTORTURE: &str = "at kernel/rcu/rcutorture.c:";
 const LATE_GRACE: &str = "rtort_pipe_count:";
 const LINES_BEFORE: usize = 3;
@@ -36,7 +36,7 @@ const MORE_LINES_BEFORE: usize = 20;
 #[derive(Clone, Copy, PartialEq)]
 enum Pace {
     InTime,
-    /// It may take as long as it likes.
+    /// It may take any time.
     Any,
 }
 
@@ -59,7 +59,7 @@ fn bad_line(said: &str, pace: Pace) -> Option<&str> {
     Some(lines[first])
 }
 
-/// Errors of RCU are found also where nothing has to be in time.
+/// Errors of RCU are found also in a run whose results may be late.
 #[test]
 fn only_what_is_late_may_be_said() {
     let warning = |why: &str| {
@@ -165,8 +165,8 @@ fn torture<'a>(tests: impl IntoIterator<Item = &'a Torture>, cpus: u32, seconds:
 }
 
 /// Every test of locks and RCU, on fewer vCPUs than processors and on many more: two minutes of
-/// torture in each of three machines, all at once. They have to be right, not to be in time, since
-/// no vCPU of the largest has a tenth of a processor.
+/// torture in each of three machines, all at once. The results must be right, but may be late,
+/// since no vCPU of the largest machine has a tenth of a processor.
 #[test]
 fn locks_and_rcu_are_tortured_shortly() {
     const TWO_MINUTES: usize = 120;
@@ -190,8 +190,8 @@ fn locks_and_rcu_are_tortured_long() {
 }
 
 /// Half an hour of locks, and half an hour of RCU, at 2, 8 and 16 vCPUs: all six machines at once,
-/// so that no vCPU has a tenth of a processor for long. They have to be right, not to be in time:
-/// the host may even stop them.
+/// so that no vCPU has a tenth of a processor for long. The results must be right, but may be late:
+/// the host may even stop the machines.
 #[test]
 #[ignore = "takes half an hour"]
 fn half_an_hour_of_torture_fails_nowhere() {

@@ -74,7 +74,7 @@ fn a_life() {
         127
     );
 
-    // The same machine for all: each command finds what the one before left.
+    // All commands run in one machine: each finds the files that the one before left.
     user.ok(&["exec", "one", "--", "touch", "/tmp/left"]);
     assert_eq!(user.ok(&["exec", "one", "--", "ls", "/tmp"]), "left\n");
 
@@ -95,7 +95,7 @@ fn a_life() {
     user.refused(&["inspect", "one"], "no machine one");
 }
 
-/// As scripts start them: `xargs -P 60`.
+/// A script starts many commands at once, as with `xargs -P 60`.
 #[test]
 fn many_commands_at_once() {
     let user = User::new();
@@ -141,7 +141,7 @@ fn created_and_started_twice() {
     }
 }
 
-/// Commands take several machines, and one that fails does not keep them from the others.
+/// Commands take several machines. A failure with one does not keep them from the others.
 #[test]
 fn several_at_once() {
     let user = User::new();
@@ -190,7 +190,7 @@ fn the_last_lines_of_a_log() {
     );
 }
 
-/// A machine that prints without end does not keep `logs` from ending, and its last line is one.
+/// `logs` of a machine that prints without end ends, and its last line is complete.
 #[test]
 fn the_last_line_of_a_log_that_grows() {
     let user = User::new();
@@ -231,8 +231,8 @@ fn ended_by_several_at_once() {
     }
 }
 
-/// Each `start` has what it wants, and none of them takes the output of the machine away. `rm`
-/// removes no machine that runs.
+/// Each `start` succeeds, and none of them takes the output of the machine away. `rm` removes no
+/// machine that runs.
 #[test]
 fn started_by_several_at_once() {
     let user = User::new();
@@ -283,7 +283,7 @@ fn started_by_several_at_once() {
     }
 }
 
-/// A machine that cannot be started has an end, and its log the reason.
+/// A machine that cannot be started is recorded as ended, and its log has the reason.
 #[test]
 fn a_start_that_fails_is_an_end() {
     let user = User::new();
@@ -311,7 +311,7 @@ fn ended_the_hard_way() {
     let user = User::new();
     user.detach(
         &["--name", "a"],
-        // What does not end in time is killed, and that is its result.
+        // A command that does not end in time is killed, and its exit code is that of the kill.
         "trap '' TERM; while :; do sleep 0.1; done",
     );
     let pids = tree::everything(user.monitor("a"));
@@ -353,7 +353,7 @@ fn a_signal_for_the_command() {
     printed("one\n");
     user.ok(&["kill", "--signal", "USR2", "vm1"]);
     user.wait_for("vm1", "exited");
-    // The shell may tell how its sleep ended, too.
+    // The shell may report how its sleep ended, too.
     let log = user.ok(&["logs", "vm1"]);
     let own = |line: &&str| ["ready", "one", "two"].contains(line);
     assert!(log.lines().filter(own).eq(["ready", "one", "two"]), "{log}");

@@ -150,7 +150,7 @@ fn a_terminal_is_left_and_found_again() {
     user.wait_for("m", "exited");
 }
 
-/// As while a machine boots: its monitor does not answer yet.
+/// The terminal's size changes while the machine boots, before its monitor answers.
 #[test]
 fn a_terminal_that_is_resized_before_the_command_starts() {
     let user = User::new();

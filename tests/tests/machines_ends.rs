@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine's own command and its records mean for other commands: its environment for
-//! `exec`, its signal and its data for `stop`, its records after a power failure for `ps` and `rm`.
+//! How other commands use a machine's own command and its records: its environment for `exec`, its
+//! signal and its data for `stop`, its records after a power failure for `ps` and `rm`.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -73,7 +73,7 @@ fn stop_asks_with_the_signal_of_the_machine() {
     assert_eq!(user.inspect("m")["exit_code"], 3);
 }
 
-/// A command that does not end when it is asked to is killed. What it has written stays.
+/// A command that does not end when it is asked to is killed. Its output stays.
 #[test]
 fn stop_loses_nothing_of_a_command_that_does_not_end() {
     let user = User::new();

@@ -102,7 +102,7 @@ fn files_go_in_and_come_out() {
     );
 }
 
-/// A copy to /dev/null must not make it a file, on either side.
+/// A copy to /dev/null must not replace the device by a file, on either side.
 #[test]
 fn devices_and_fifos_are_not_replaced() {
     let user = user("mkfifo /tmp/fifo; sleep 1000");
@@ -129,7 +129,7 @@ fn devices_and_fifos_are_not_replaced() {
     assert_eq!(user.ok(&["exec", "m", "--", "sh", "-c", script]), "there\n");
 }
 
-/// Ctrl-C, and a signal to the program only.
+/// Interrupts `cp` by Ctrl-C, and by a signal to the program only.
 #[test]
 fn an_interrupted_copy_leaves_nothing() {
     let user = user("truncate -s 50G /tmp/big; echo made; sleep 1000");
@@ -162,8 +162,7 @@ fn an_interrupted_copy_leaves_nothing() {
     assert_eq!(there(), 1);
 }
 
-/// The guest decides what its folder becomes while it is packed. A link in it leads nowhere on this
-/// host.
+/// The guest may replace its folder while it is packed. A link in it leads nowhere on this host.
 #[test]
 fn links_of_a_guest_lead_nowhere_here() {
     let user = user("sleep 1000");
@@ -336,8 +335,8 @@ fn a_hostile_archive_stays_in_its_target() {
             assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "{what}");
         }
     }
-    // The same if there is no such folder yet. A link that was received is not followed the next
-    // time.
+    // The target folder does not exist yet. The next copy does not follow a link that this one
+    // received.
     fs::remove_dir_all(&target).unwrap();
     let run = copy(&up, "");
     assert!(
@@ -411,8 +410,8 @@ fn what_is_printed_is_followed_to_the_end() {
     assert!(user.run(&["attach", "m"]).stderr.contains("not running"));
 }
 
-/// A host that refuses the monitor new files ends no machine: its log is emptied when it has twice
-/// its size.
+/// A machine continues when the host refuses the monitor new files: its log is emptied when it has
+/// twice its usual size.
 #[test]
 fn a_log_that_cannot_be_replaced_is_emptied() {
     let user = user(

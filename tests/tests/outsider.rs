@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A third layer (`tests/outsider/`), written as docs/writing-a-layer.md says: it passes the suite,
-//! and boots Linux on bare metal, which obeys each of its relocation records.
+//! and boots Linux on bare metal. Linux applies each of its relocation records.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -30,8 +30,8 @@ fn it_passes_the_suite() {
     }
 }
 
-/// Each record by itself: some calls are made, some sites are erased, some hold the layer's code,
-/// and the rest stays.
+/// Tests each record alone: some sites become calls, some are erased, some get the layer's code,
+/// and the rest stay.
 #[test]
 fn linux_obeys_each_record() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,9 +87,8 @@ fn linux_obeys_each_record() {
     }
 }
 
-/// What the layer offers beside its records: the kernel's interrupts end by it, a flush of a space
-/// is one call where the layer can do it, the wall clock is the layer's and follows its jumps, and
-/// stolen time is accounted.
+/// Linux uses the layer's other services: ends of interrupts, a flush of a space in one call, the
+/// layer's wall clock with its jumps, and stolen time.
 #[test]
 fn linux_uses_what_the_layer_offers() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +134,7 @@ fn linux_uses_what_the_layer_offers() {
     }
 }
 
-/// With an entry that is not marked Linux says which, and turns indirect branch tracking off.
+/// If an entry lacks its mark, Linux names it and turns indirect branch tracking off.
 #[test]
 fn an_unmarked_entry_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +166,7 @@ fn the_layer_learns_the_real_apic_ids() {
     }
 }
 
-/// A call without native form that is absent: Linux says which, and stays native.
+/// A call without a native form is absent: Linux names it, and stays native.
 #[test]
 fn an_absent_call_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +204,7 @@ fn addresses_in_use_are_refused() {
     }
 }
 
-/// A record that cannot be obeyed: Linux says which, and stays native.
+/// A record cannot be applied: Linux names it, and stays native.
 #[test]
 fn a_bad_record_is_refused() {
     let folder = tempfile::tempdir().unwrap();

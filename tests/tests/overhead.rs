@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an idle machine costs the host: CPU time, and memory beyond the guest's own. A control
-//! group counts the memory, including page tables and the kernel's own structures, without what is
-//! shared, which is the guest's memory.
+//! The cost of an idle machine for the host: CPU time, and memory beyond the guest's own. A control
+//! group counts the memory, including page tables and the kernel's own structures, but without
+//! shared memory, which is the guest's.
 
 // Alone: it measures what an idle machine costs.
 

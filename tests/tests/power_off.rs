@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine with a disk that stays writes everything back before it ends. A guest that cannot, or
-//! does not want to, keeps neither the machine nor what asks for its end.
+//! A machine with a writable disk writes everything back before it ends. A guest that cannot do
+//! that, or refuses to, delays neither the machine's end nor the command that requests it.
 //!
-//! The host here does not come back from the call by which data gets to a disk. So the guest has
-//! data that it cannot write back, and waits for it when it is asked to power off.
+//! In these tests, the host never completes the call that writes data to a disk. So the guest has
+//! data that it cannot write back, and waits for that when it is asked to power off.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -123,7 +123,7 @@ fn ends(way: Way) {
             END
         }
         Way::Stop(seconds) => {
-            // What is not about the end is answered, too.
+            // Requests that do not concern the end are answered, too.
             let stat = user.run(&["stat", "m"]);
             assert_eq!(stat.code, 0, "{stat:?}");
             user.refused(&["exec", "m", "--", "true"], "ending");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which clocks the layers keep right without being called: the clock page, and the clock of a
-//! machine that was idle.
+//! Clocks that the layers keep right without calls: the clock page, and the clock of a machine that
+//! was idle.
 
 // Alone: it measures time.
 
@@ -34,9 +34,9 @@ fn run(words: &[&str], rom: Option<&Planted>) -> Run {
     program::finish(&mut command)
 }
 
-/// A layer whose page is right without calls says so: that of processes, where a program reads it
-/// for seconds, and the native one, whose real time is the counter. On KVM the page waits for the
-/// next call.
+/// A layer whose page is right without calls announces that: the process layer, where a program
+/// reads the page for seconds, and the native layer, whose real time is the counter. On KVM the
+/// page waits for the next call.
 #[test]
 fn a_layer_says_whether_it_keeps_the_page() {
     let test = "time.set_clock.without_calls";
@@ -97,8 +97,8 @@ fn monotonic(samples: &[(i64, i64)], tsc: i64) -> i64 {
     m0 + i64::try_from(i128::from(m1 - m0) * i128::from(tsc - t0) / i128::from(t1 - t0)).unwrap()
 }
 
-/// The error of each reading of the machine's clock right after it was idle, but for a constant,
-/// and how uncertain it is, ns.
+/// The error of each reading of the machine's clock right after it was idle, apart from a constant,
+/// and the uncertainty of this error, ns.
 fn errors(rom: Option<&Planted>) -> Vec<(i64, i64)> {
     let (slew, idle) = (SLEW_PPM.to_string(), format!("asleep={IDLE}"));
     let words = ["--filter", "time.read.after_idle", "--slew-clock", &slew];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The whole suite on the process hypervisor with few rights: as an ordinary user, and in a
-//! container. And the cost of an idle machine.
+//! container. The tests also measure the cost of an idle machine.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How virtual machines of the process hypervisor end, whatever ends them: with a message, and with
-//! nothing left. And how a hostile kernel is confined.
+//! After any cause, machines of the process hypervisor end with a message and leave nothing. The
+//! tests also check how a hostile kernel is confined.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -219,7 +219,8 @@ fn a_hostile_kernel_ends_its_own_machine() {
     }
 }
 
-/// Otherwise the monitor would go on and signal the process's id, which another program may get.
+/// If the guest could, the monitor would continue and signal the process's id, which another
+/// program may get.
 #[test]
 fn a_guest_cannot_hide_the_end_of_a_process() {
     let folder = TempDir::new().unwrap();

@@ -248,7 +248,7 @@ const USED: u64 = 48;
 const POOL: u64 = 32 + RAM / 16;
 const VCPUS: u64 = 2;
 
-/// The layer's shadow records and stacks in all processes: their maximum is as it is promised.
+/// The layer's shadows and stacks in all processes take at most the promised memory.
 #[test]
 fn floods_of_private_memory_find_an_end() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

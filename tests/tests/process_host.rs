@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the host does to a running machine or lets one do with it: it takes processors away, a
-//! debugger attaches, memory is larger than one file.
+//! Actions of the host on a running machine: it takes processors away, a debugger attaches, memory
+//! is larger than one file.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -25,7 +25,7 @@ impl Machine {
         Self::start_without("nothing", words)
     }
 
-    /// The same on a host that lacks something (`src/bin/without.rs`).
+    /// Starts a machine on a host that lacks something (`src/bin/without.rs`).
     fn start_without(lacks: &str, words: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let guest = folder.path().join("guest");
@@ -95,7 +95,8 @@ fn cpus(thread: Pid) -> Vec<usize> {
         .collect()
 }
 
-/// Also in a PID namespace, in which the layer's ids of its threads differ from the host's.
+/// This holds also in a PID namespace, in which the layer's ids of its threads differ from the
+/// host's.
 #[test]
 fn a_processor_that_is_taken_away_is_left() {
     for lacks in ["nothing", "landlock", "namespaces,landlock"] {
@@ -184,7 +185,7 @@ fn a_debugger_can_look_into_a_debuggable_machine() {
     );
 }
 
-/// Three files of RAM.
+/// The machine has three files of RAM.
 #[test]
 fn memory_in_several_files() {
     let run = program::finish(program::command().args([

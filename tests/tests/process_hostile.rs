@@ -147,8 +147,8 @@ fn a_machine_ends_on_request_after_any_scribbling() {
     }
 }
 
-/// A vCPU that sleeps is not woken if the guest says that it looks for interrupts by itself. That
-/// harms the guest alone: neither a request to end nor a time limit needs its vCPUs.
+/// A vCPU that sleeps is not woken if the guest marks it as polling. That harms the guest alone:
+/// neither a request to end nor a time limit needs its vCPUs.
 #[test]
 fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

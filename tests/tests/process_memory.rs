@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine on the process hypervisor uses of the host besides its RAM.
+//! Memory of the host that a machine on the process hypervisor uses besides its RAM.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -63,7 +63,7 @@ fn each_way(test: impl Fn(&str, &Launcher)) {
                 assert!(way != "monitor", "{doctor}");
                 continue;
             }
-            // The others are tried all the same.
+            // The others are still tried.
             if catch_unwind(AssertUnwindSafe(|| test(way, &launcher))).is_err() {
                 failed.push((way, user));
             }
@@ -263,7 +263,7 @@ fn no_signal_leaves_a_machine() {
             ),
             (_, counts) => panic!("{what}: {counts:?} {run:?}"),
         }
-        // The same check sees a signal that arrives.
+        // The check can fail: it sees a signal that arrives.
         for &pid in [all.last().unwrap(), &other.0.id()] {
             tree::signal(pid, Signal::URG);
             assert!(has_signal(pid), "{what}: {pid}");

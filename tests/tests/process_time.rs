@@ -120,7 +120,7 @@ fn a_clock_page_is_right_without_calls() {
     });
 }
 
-/// The stolen time that all vCPUs see is that which the vCPU itself reads.
+/// All vCPUs see the stolen time that the vCPU itself reads.
 #[test]
 fn stolen_time_is_seen_by_all() {
     let _one = Processor::take();
@@ -141,8 +141,8 @@ fn stolen_time_of_a_vcpu_that_makes_no_call_is_seen() {
     });
 }
 
-/// A vCPU that has lost its processor to another program is known to have, within the documented
-/// time; and one that runs is not said to have.
+/// `lock.preempted` reports a vCPU that has lost its processor to another program, within the
+/// documented time, and does not report a vCPU that runs.
 #[test]
 fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
     let _alone = alone();
@@ -158,7 +158,8 @@ fn a_vcpu_that_lost_its_processor_to_a_stranger_is_preempted() {
     }
 }
 
-/// The same of two vCPUs about which a third one asks in turn. It pays for that as for one.
+/// A third vCPU asks in turn about two vCPUs that have lost their processors. Its looks cost as
+/// much as those at one vCPU.
 #[test]
 fn two_vcpus_that_lost_their_processors_are_preempted() {
     let _alone = alone();
@@ -169,7 +170,7 @@ fn two_vcpus_that_lost_their_processors_are_preempted() {
     });
 }
 
-/// Of two vCPUs that share a processor, one that yields passes it to the other one.
+/// Two vCPUs share a processor: when one yields, the other one gets it.
 #[test]
 fn a_yield_passes_the_processor() {
     let _one = Processor::take();
@@ -178,7 +179,7 @@ fn a_yield_passes_the_processor() {
     });
 }
 
-/// With a third vCPU on that processor, a yield is still for the one that it names.
+/// With a third vCPU on that processor, a yield still gives it to the named one.
 #[test]
 fn a_yield_is_for_the_vcpu_that_it_names() {
     let _one = Processor::take();
@@ -228,7 +229,8 @@ fn an_alarm_on_available_time_waits_for_it() {
     });
 }
 
-/// What a halted vCPU waits for its processor is stolen time as soon as it runs.
+/// A halted vCPU whose alarm is due waits for its processor. It reads this time as stolen as soon
+/// as it runs.
 #[test]
 fn a_wait_after_a_halt_is_stolen_at_once() {
     let _one = Processor::take();
@@ -243,7 +245,7 @@ fn a_wait_after_a_halt_is_stolen_at_once() {
     });
 }
 
-/// Of two vCPUs that share a processor, the one that runs knows that the other one does not.
+/// Two vCPUs share a processor: the one that runs knows that the other one does not.
 #[test]
 fn a_vcpu_that_waits_for_the_same_processor_is_preempted() {
     let _one = Processor::take();
@@ -303,7 +305,7 @@ fn a_flush_does_not_wait_for_a_vcpu_without_a_processor() {
     with_and_without_faults("time_flush", "mmu.flush_space.starved", run_starving);
 }
 
-/// Nor does a flush of the kernel's range, which all vCPUs have loaded.
+/// All vCPUs have the kernel's range loaded. A flush of it does not wait either.
 #[test]
 fn a_flush_of_the_kernel_does_not_wait_for_a_vcpu_without_a_processor() {
     let _one = Processor::take();

@@ -89,7 +89,7 @@ impl Profile {
         Self::share_of(&self.0["all"], name)
     }
 
-    /// The same of one vCPU.
+    /// A share of the time that the host gave to one vCPU, in percent.
     fn share_on(&self, vcpu: usize, name: &str) -> f64 {
         Self::share_of(&self.0["vcpus"][vcpu], name)
     }
@@ -178,7 +178,8 @@ fn an_idle_machine() {
     }
 }
 
-/// The monitor has the file open: its name may go. Other contents have other symbols.
+/// The monitor has the kernel's file open, so the file may be removed. If its contents have
+/// changed, the symbols would be wrong.
 #[test]
 fn only_the_kernel_that_was_started_has_symbols() {
     let user = User::new();

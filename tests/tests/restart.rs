@@ -181,7 +181,7 @@ fn restarter(user: &User, name: &str) -> u32 {
     u32::try_from(lives["restarter"].as_u64().unwrap()).unwrap()
 }
 
-/// Ends a machine that reboots all the time: in a life, and between two.
+/// Ends a machine that reboots all the time, during a life and between two lives.
 #[test]
 fn the_end_in_a_reboot() {
     let user = User::new();

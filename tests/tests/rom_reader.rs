@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernels' reader of ROMs (`guest/common`) refuses damaged ones, and uses what it may.
+//! The kernels' reader of ROMs (`guest/common`) refuses damaged ROMs, and accepts valid ones.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -189,7 +189,7 @@ fn the_machine_is_as_asked_for() {
     assert!((400..512).contains(&memory), "{run:?}");
 }
 
-/// Without these flags a kernel clears and copies memory at half the speed.
+/// Without these flags of the processor, a kernel clears and copies memory at half the speed.
 #[test]
 fn string_instructions_are_as_fast_as_the_host_s() {
     let fast = |text: &str| {
@@ -281,7 +281,7 @@ fn signals_are_passed_on() {
         (Some(5), "bye\n")
     );
 
-    // A command that ignores signals ends all the same.
+    // A command that ignores signals also ends.
     let script = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
     let (mut child, _output, _) = start(&mut vm::command(["--", "sh", "-c", script]));
     signal(&child, Signal::TERM);

@@ -99,7 +99,7 @@ fn in_a_container() {
 
 /// The user's group has another number than the user. In the guest both are root's, and may be
 /// given to what root makes, as `tar -x` and `cp -a` do. Other users of the guest make files where
-/// its kernel lets them. Inode numbers fit a double, which is what Node.js has for them.
+/// its kernel lets them. Inode numbers fit into a double, which is Node.js's type for them.
 #[test]
 fn the_folder_of_an_ordinary_user_is_roots_in_the_guest() {
     let (user, group) = if geteuid().is_root() {
@@ -221,8 +221,8 @@ fn what_a_monitor_starts_sees_no_other_process() {
     }
 }
 
-/// Where Landlock does not keep monitors from each other, an ordinary user's monitor is not
-/// dumpable, unless a debugger is wanted. Its files of /proc are root's then.
+/// On a host without Landlock, an ordinary user's monitor is not dumpable, unless `--debuggable` is
+/// given. Its files in /proc then belong to root.
 #[test]
 fn without_landlock_a_monitor_shows_nothing_to_its_user() {
     let user = users().pop().unwrap();

@@ -67,7 +67,7 @@ fn a_panic() {
 
 #[test]
 fn a_hang() {
-    // Nothing interrupts it, so only the report tells where it is.
+    // Nothing interrupts it, so only the report shows where it is.
     let mut child = vm::command(["--append", "unknown_nmi_panic=0 nmi_watchdog=0"])
         .args(["--", "sh", "-c", "echo ready; while :; do :; done"])
         .stdout(Stdio::piped())

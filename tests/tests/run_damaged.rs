@@ -232,7 +232,7 @@ fn archives() {
     folder.fails(2, "--image", &whole, "not a tar archive");
 }
 
-/// Standard output without space: no panic, one line.
+/// Standard output has no space: the program prints one line and does not panic.
 #[test]
 fn output_without_room() {
     let folder = Folder::new();

@@ -340,7 +340,7 @@ fn wait_full(pipe: &ChildStderr) {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What finds no room in it is written now.
+    // Output that finds no room in it is written now.
     std::thread::sleep(Duration::from_millis(200));
 }
 
@@ -386,7 +386,8 @@ fn a_log_that_nobody_reads_keeps_no_machine() {
     ends_by_term(&mut monitor);
 }
 
-/// The same of a terminal, which takes less than it announces: a window that hangs, Ctrl-S.
+/// A machine ends while its terminal takes no output, as when the window hangs or after Ctrl-S. A
+/// terminal accepts less than it announces.
 #[test]
 fn a_terminal_that_nobody_reads_keeps_no_machine() {
     // Build it now, outside of the time limit.

@@ -139,8 +139,8 @@ fn large_pages_cost_an_idle_guest_little() {
     assert!(large <= small + small / 3, "{large} {small}");
 }
 
-/// More than the host has: memory that the guest does not touch costs nothing. The tables of its
-/// kernel take a 64th.
+/// A guest may have more memory than the host: memory that it does not touch costs nothing. The
+/// tables of its kernel take a 64th.
 #[test]
 #[ignore = "takes 2 GiB of the host's memory: make test-release"]
 fn a_guest_can_have_a_lot() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the host mounts while a machine has one of its folders.
+//! Mounts of the host while a machine has one of its folders.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -8,9 +8,9 @@ use paravane_tests::{program, vm};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// The host mounts file systems of its own and far ones, elsewhere and in the folder, and takes
-/// them away. Each time the list of mounts changes, the device looks at it while it serves the
-/// guest's next request.
+/// The host mounts local and remote file systems, elsewhere and in the folder, and unmounts them.
+/// Each time the list of mounts changes, the device looks at it while it serves the guest's next
+/// request.
 #[test]
 fn a_machine_outlives_mounts_of_the_host() {
     if !is_root("mount") {

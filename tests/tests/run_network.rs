@@ -143,7 +143,8 @@ fn memory(pid: u32) -> u64 {
         .unwrap()
 }
 
-/// Buffers of half a MiB for each of the first ones. No client is reset in favour of another.
+/// Each of the first connections has buffers of half a MiB. No client is reset in favour of
+/// another.
 #[test]
 fn what_many_connections_took_is_given_back() {
     let port = free_port();
@@ -302,7 +303,7 @@ fn a_tap_is_a_wire_to_the_host() {
     tap_is_a_wire("tap:vm0");
 }
 
-/// The same by a card of the virtual bus, whose frames are longer than the MTU, or unfinished.
+/// A tap by a card of the virtual bus. Its frames may be longer than the MTU, or unfinished.
 #[test]
 fn a_tap_is_a_wire_to_the_host_by_a_virtual_bus() {
     tap_is_a_wire("venet-tap:vm0");
@@ -374,8 +375,8 @@ fn a_card_of_a_virtual_bus_disappears_with_its_tap() {
     }
 }
 
-/// What passt says to the machine, by a program that every host has. The card of the virtual bus
-/// disappears with it.
+/// A program that every host has stands in for passt, and sends frames as passt does. The card of
+/// the virtual bus disappears with it.
 #[test]
 fn frames_pass_in_a_stream_as_passt_has_it() {
     let folder = tempfile::tempdir().unwrap();

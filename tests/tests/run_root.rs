@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! To programs, a root whose own init does not run looks as after a boot.
+//! Programs find a root whose own init does not run as after a boot.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

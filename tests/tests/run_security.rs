@@ -207,7 +207,7 @@ fn many_files_of_two_folders() {
     for n in 0..60 {
         std::fs::write(few.path().join(n.to_string()), n.to_string()).unwrap();
     }
-    // What is known of one folder grows until it has all descriptors.
+    // The number of known files of one folder grows until it has all descriptors.
     let script = "k=0
         for file in /many/[0-4]/*; do
             cat $file >/dev/null || echo many $k

@@ -23,7 +23,7 @@ const SCRIPT: &str = "while read line; do \
     for i in 1 2 3 4 5; do true | true; done; \
     for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3 & done; wait; echo; done";
 
-/// The same ordinary program again and again, at the same addresses each time.
+/// Starts one ordinary program again and again. It has the same addresses each time.
 const AGAIN: &str =
     "while read line; do i=0; while [ $i -lt TIMES ]; do /bin/true; i=$((i+1)); done; echo; done";
 
@@ -121,8 +121,8 @@ fn figures_follow_the_work() {
     machine.end();
 }
 
-/// A child has its parent's text, and a program the pages that it had the last time: hundreds of
-/// pages without a host call.
+/// A child has its parent's text mapped, and a program the pages that it had the last time:
+/// hundreds of pages without a host call.
 #[test]
 fn what_ran_before_costs_little() {
     const TIMES: u64 = 200;
@@ -138,9 +138,9 @@ fn what_ran_before_costs_little() {
     machine.end();
 }
 
-/// Even if the last time was seconds ago. Not always: a process with many page tables of the host
-/// drops all of them after a dozen programs, and the first programs of a machine are in new
-/// processes.
+/// This holds even if the program last ran seconds ago. There are exceptions: a process with many
+/// page tables of the host drops all of them after a dozen programs, and the first programs of a
+/// machine are in new processes.
 #[test]
 fn what_ran_seconds_ago_costs_little() {
     let mut machine = Machine::that("1", &AGAIN.replace("TIMES", "1"));
@@ -263,8 +263,9 @@ fn the_log_has_levels() {
     );
 }
 
-/// Which notifications are rare is for vCPUs that do the work of their card. Those of processes do
-/// not, so that cannot be set, whatever the device of the bus says.
+/// The attribute for rare notifications is for vCPUs that do the work of their card. The vCPUs of
+/// the process hypervisor do not, so the attribute cannot be set, whatever the device of the bus
+/// reports.
 #[test]
 fn what_no_vcpu_does_is_no_attribute() {
     let vbusd = Vbusd::start(&["lan"]);

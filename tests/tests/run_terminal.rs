@@ -27,7 +27,7 @@ fn a_shell() {
     assert_eq!(screen.end(), 3);
 }
 
-/// As programs do that know their terminal by its name: gpg-agent, wall, screen.
+/// Programs such as gpg-agent, wall and screen open their terminal by its name.
 #[test]
 fn a_terminal_is_opened_by_its_name() {
     let script = "echo by-name > $(tty) && echo $((6 * 7)) < $(tty)";
@@ -122,9 +122,8 @@ fn places(pid: u32) -> [i64; 3] {
     [0, 1, 2].map(|number| numbers[number].parse().unwrap())
 }
 
-/// What is typed at the monitor's terminal reaches no process that runs a guest, and such a process
-/// could type nothing. All have the monitor's session, since the host may share processors among
-/// sessions.
+/// No process that runs a guest can read the monitor's terminal, or put input into it. All have the
+/// monitor's session, since the host may share processors among sessions.
 #[test]
 fn processes_of_a_guest_have_no_terminal() {
     let mut screen = start(&["--tty", "--", "sh", "-c", "echo ready; cat"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest can leave in a shared folder: no program that gives its caller rights on the host.
+//! A guest cannot leave a program in a shared folder that gives its caller rights on the host.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -64,7 +64,7 @@ fn rights(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Whatever the order of the options is.
+/// This holds for each order of the options.
 #[test]
 fn a_folder_in_a_folder_is_mounted_after_it() {
     let folder = tempfile::tempdir().unwrap();

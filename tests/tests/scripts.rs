@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `make test` makes of a failure: scripts/failed.sh, and how it runs programs beside each
-//! other: scripts/lanes.sh, with a cargo of the test's own. And a first build that would fill a
-//! disk: scripts/setup.sh, with disks of the test's own.
+//! How `make test` reports a failure (scripts/failed.sh), and runs programs beside each other
+//! (scripts/lanes.sh), with a cargo of the test's own. A first build that would fill a disk
+//! (scripts/setup.sh), with disks of the test's own.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -139,7 +139,7 @@ profile busy (in part): this host allows no perf
     assert_eq!(told, expected);
 }
 
-/// What a test says is what the scripts count, also when programs say it at the same time.
+/// The scripts count all skipped tests, also when several programs report one at the same time.
 #[test]
 fn what_skipped_tests_say_is_counted() {
     const AGAIN: &str = "PARAVANE_TEST_SKIPS";
@@ -310,7 +310,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     run
 }
 
-/// Programs run two at a time, but for those that need the host for themselves.
+/// Programs run two at a time, except for those that need the host for themselves.
 #[test]
 fn programs_run_in_lanes() {
     let run = lanes(["attacks", "conformance", "gdb"], "");
@@ -354,8 +354,8 @@ fn programs_run_in_lanes() {
     );
 }
 
-/// What takes long is seen, and whether it computes or waits. All units are those that it names and
-/// two more.
+/// The scripts name the programs that take long, and whether they compute or wait. All units are
+/// those that it names and two more.
 #[test]
 fn the_slowest_programs_are_named() {
     let run = lanes(["attacks", "busy", "gdb"], "");

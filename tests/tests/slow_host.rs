@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A host that takes long to make a machine: for its namespaces, its processes, its network. The
-//! machine ends all the same when it is asked to, and nothing of it stays.
+//! machine still ends when it is asked to, and nothing of it stays.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// From the request to the end.
 const END: Duration = Duration::from_secs(5);
-/// For a monitor to come to what its host is slow at.
+/// The time in which a monitor reaches the step at which its host is slow.
 const THERE: Duration = Duration::from_secs(20);
 
 /// Calls of a start, by their numbers: the monitor's own, those of the parent of the machine's
@@ -150,7 +150,7 @@ fn a_machine_that_is_being_made_ends_when_it_is_asked_to() {
     }
 }
 
-/// The program in place of the network takes its time.
+/// A program in place of passt starts slowly.
 #[test]
 fn a_network_that_does_not_start_keeps_no_machine() {
     for way in [Way::Timeout(3), Way::Stop, Way::Term] {
@@ -176,7 +176,7 @@ fn a_network_that_does_not_start_keeps_no_machine() {
     }
 }
 
-/// The other commands that start a guest.
+/// Tests the other commands that start a guest.
 #[test]
 fn a_guest_that_is_being_made_ends_when_it_is_asked_to() {
     let mut command = program::command();
@@ -218,7 +218,7 @@ fn a_guest_that_is_not_made_in_time_is_given_up() {
     );
 }
 
-/// What `doctor` tries has an end, and a host that is slow is no good one.
+/// Each try of `doctor` has a time limit, and `doctor` reports a slow host as bad.
 #[test]
 fn a_trial_that_does_not_start_is_given_up() {
     let mut command = program::command();

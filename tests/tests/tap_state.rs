@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest's card on a tap has a carrier while the tap's interface is up, and hears of a change
+//! A guest's card on a tap has a carrier while the tap's interface is up, and learns of a change
 //! without a frame.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.

@@ -91,7 +91,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether a line of output is what the page says; `...` is any text.
+/// Whether a line of output agrees with the page; `...` is any text.
 fn fits(pattern: &str, line: &str) -> bool {
     let mut parts = pattern.split("...");
     let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else {
@@ -110,7 +110,7 @@ fn fits(pattern: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether an output is what the page says; a line `...` is any number of lines.
+/// Whether an output agrees with the page; a line `...` is any number of lines.
 fn all_fit(patterns: &[String], lines: &[String]) -> bool {
     match (patterns.split_first(), lines.split_first()) {
         (None, None) => true,
@@ -190,7 +190,7 @@ impl Reader {
                     Some(typed) => {
                         screen.until(PROMPT);
                         screen.enter(&format!("{typed}\r"));
-                        // What the terminal shows of it is not the answer.
+                        // The terminal's echo of it is not the answer.
                         screen.until(typed);
                     }
                     None => screen.until(line),
@@ -227,7 +227,7 @@ fn environment(command: &mut Command, folder: &Path) {
     }
 }
 
-/// A registry on loopback with an image of that name, which says that it is what the page expects.
+/// A registry on loopback with an image of that name, whose output the page expects.
 fn registry(name: &str, step: &Step) -> String {
     let registry = Registry::new();
     let script = format!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks of a virtual bus: what a guest writes and what the host sees, drivers that leave and
-//! return under load, and devices that do.
+//! Disks of a virtual bus: the host sees what a guest writes, and drivers and devices leave and
+//! return under load.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -117,7 +117,7 @@ fn a_file_system_and_its_sums_are_the_same_on_both_sides() {
         ],
     );
     assert_eq!(folder.sum("large"), lines[0]);
-    // What the guest had trimmed takes no room.
+    // The sectors that the guest has trimmed take no room.
     let room = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&disk).unwrap()) * 512;
     assert!(room < 40_000_000, "{room}");
 }
@@ -367,7 +367,7 @@ fn a_disk_that_disappears_fails_what_it_had() {
     );
 }
 
-/// The same where a file system is mounted.
+/// A disk disappears while its file system is mounted.
 #[test]
 fn a_file_system_whose_disk_disappears_ends_no_machine() {
     let folder = Folder::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands of VMI-Linux's driver of bridges: by calls of the layer where it has section bus, by
-//! stores to a register where it has not. The layer counts the calls, the monitor both.
+//! Commands of VMI-Linux's driver of bridges: by calls of the layer if it has section `bus`,
+//! otherwise by stores to a register. The layer counts the calls, the monitor both.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -88,8 +88,8 @@ impl Talk {
     }
 }
 
-/// What a guest writes and flushes is in the file, and what is in the file is what it reads: with
-/// requests larger than the bus takes, while vbusd is killed and started again.
+/// Data that a guest writes and flushes is in the file, and the guest reads what the file contains:
+/// with requests larger than the bus takes, while vbusd is killed and started again.
 #[test]
 fn a_disk_of_a_bus_keeps_what_was_flushed_while_vbusd_dies() {
     let mut vbusd = Vbusd::start(&["lan"]);
@@ -139,7 +139,7 @@ fn a_disk_of_a_bus_keeps_what_was_flushed_while_vbusd_dies() {
     talk.go_on();
 }
 
-/// A disk that may not be written is not, and one whose size changes is another disk.
+/// A read-only disk is not written, and a disk whose size changes becomes another disk.
 #[test]
 fn a_guest_sees_what_disk_it_is() {
     let vbusd = Vbusd::start(&["lan"]);
@@ -160,7 +160,8 @@ fn a_guest_sees_what_disk_it_is() {
     talk.hear("larger");
 }
 
-/// The machine has what is on the bus, and follows an administrator and another vbusd.
+/// The machine has all devices of the bus, and follows changes by an administrator and by another
+/// vbusd.
 #[test]
 fn devices_of_a_whole_bus_come_and_go() {
     let mut vbusd = Vbusd::start(&["lan"]);

@@ -162,7 +162,7 @@ fn an_ordinary_user_has_a_bus_with_disks_and_consoles() {
     }
     assert_eq!(terminal.say("again"), said.replace("hello", "again"));
 
-    // Another user has it if permitted, and at no other time.
+    // Another user can join it only while that is permitted.
     let other = vbusd.other(OTHER);
     nothing_is_for(&other);
     vbusd.done(&["allow", "lan", "--uid", &OTHER.to_string()]);

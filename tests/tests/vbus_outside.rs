@@ -126,14 +126,13 @@ impl Host {
         program::run(["vbus"].iter().chain(words).chain(&at))
     }
 
-    /// The same where it must succeed.
+    /// Runs a command of `paravane vbus` that must succeed. Returns its output.
     fn done(&self, words: &[&str]) -> String {
         let run = self.administer(words);
         assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{words:?}");
         run.stdout
     }
 
-    /// The same where it is refused in a line with this part.
     /// Makes the tap.
     fn make_tap(&mut self) {
         self.tell("ip tuntap add vm0 mode tap && ip addr add 10.9.0.1/24 dev vm0");
@@ -147,6 +146,7 @@ impl Host {
         self.done(&["link", "lan", "out"]);
     }
 
+    /// Runs a command of `paravane vbus` that must fail, with one line that contains `part`.
     fn refused(&self, words: &[&str], part: &str) {
         let run = self.administer(words);
         let lines = run.stderr.lines().count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices `venet-user` of a vbusd by which passt leads its clients, guests here, out of a bus. A
-//! program of the tests takes the place of passt where its end is the matter, and the host's own is
-//! used where it is new enough.
+//! Devices `venet-user` of a vbusd by which passt leads its clients, guests here, out of a bus.
+//! Tests of passt's end use a program of the tests in place of passt. The others use the host's own
+//! if it is new enough.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -76,8 +76,8 @@ fn guest(vbusd: &Vbusd, script: &str) -> Ends {
     Ends(child)
 }
 
-/// passt ends with its client, with vbusd that was killed, and a client that comes back has another
-/// one. One that ends by itself is counted, and the next client has another one, too.
+/// passt ends with its client, and when vbusd is killed. A client that comes back gets another
+/// passt. A passt that ends by itself is counted, and the next client gets another one, too.
 #[test]
 fn a_passt_lives_as_long_as_its_client_and_vbusd() {
     let (mut vbusd, _folder) = vbusd_with(Some("like_passt"));
@@ -123,7 +123,7 @@ fn a_passt_lives_as_long_as_its_client_and_vbusd() {
     assert_eq!(vbusd.done(&["show", "net", "by"]), "stack\n");
 }
 
-/// One that stays when its link ends is ended all the same.
+/// A passt that does not end with its link is killed.
 #[test]
 fn a_passt_that_does_not_end_by_itself_is_ended() {
     let tool = program::tool("like_passt");
@@ -151,7 +151,8 @@ fn end(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// One that is missing or too old is refused with the attribute, in a line, and nothing changes.
+/// A passt that is missing or too old is refused when the attribute is set, in one line, and
+/// nothing changes.
 #[test]
 fn what_cannot_be_passt_is_refused_when_it_is_set() {
     let old = "#!/bin/sh\necho \"passt: unrecognized option '--map-host-loopback'\" >&2; exit 1\n";

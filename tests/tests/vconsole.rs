@@ -64,8 +64,8 @@ fn connect_soon(path: &Path) -> UnixStream {
     panic!("nobody listens at {}", path.display());
 }
 
-/// Two terminals; many bytes in both directions, of every value; a client that goes, and a driver
-/// that goes and comes.
+/// Two terminals carry many bytes of every value in both directions. A client leaves, and a driver
+/// leaves and returns.
 #[test]
 fn bytes_of_every_value_go_both_ways_and_none_is_lost() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a card of a machine's virtual bus costs, in notifications, interrupts and wake-ups: counts,
-//! since times depend on what else the host does.
+//! The cost of a card of a machine's virtual bus in notifications, interrupts and wake-ups. These
+//! are counts, since times depend on the host's other work.
 
 // Alone: it measures what an idle card costs.
 
@@ -20,8 +20,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// CPU time of a thread that may count as none in three seconds: a part in a thousand. What the
-/// host charges for wake-ups comes on top.
+/// CPU time of a thread that may count as none in three seconds: a part in a thousand. The host's
+/// time for wake-ups is added.
 const IDLE: Duration = Duration::from_millis(3);
 /// A wake-up of an idle thread, which finds its memory in no cache, costs at most this many times a
 /// bare one.
@@ -37,7 +37,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What it reads is a command.
+/// Runs each line that it reads as a command.
 const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 
 fn machine(net: &str) -> Worker {
@@ -137,8 +137,8 @@ fn what_is_busy_is_not_notified_and_what_is_idle_not_woken() {
     assert!(notifications > 0 && notifications < TRIPS * 2);
     assert!(interrupts > 10 && interrupts < TRIPS * 2);
 
-    // The connections have ended, and no program runs. What else the host runs can take time
-    // from a try, and what is wrong with the card or the vCPU shows in each.
+    // The connections have ended, and no program runs. Other programs of the host can take time
+    // from one try. A fault of the card or the vCPU shows in each try.
     std::thread::sleep(Duration::from_secs(1));
     let tries = (0..IDLE_TRIES).map(|_| idle(&mut machine));
     let wrong: Vec<_> = tries
@@ -160,11 +160,11 @@ fn time_of_others(machine: &Worker) -> Duration {
     Duration::from_millis(busy * 10).saturating_sub(Duration::from_nanos(tree::cpu_time(&own)))
 }
 
-/// A program that sends without a sleep, so that the card always has frames, but while something
-/// has stopped the program. Each such pause allows a notification, and so do a few frames.
+/// A program sends without a sleep, so the card always has frames, except while something has
+/// stopped the program. Each such pause allows a notification, and so do a few frames.
 ///
-/// Where others take the CPU from the card, it is not there to look for frames. So only those tries
-/// count in which others had hardly any CPU time, and all of these do.
+/// While other programs take the CPU from the card, it does not look for frames. So all tries count
+/// in which others had hardly any CPU time, and no other tries.
 #[test]
 fn a_busy_card_is_not_notified() {
     let _alone = alone();
@@ -174,7 +174,7 @@ fn a_busy_card_is_not_notified() {
     /// Half of the time that a card looks for frames by itself. A notification takes less.
     const PAUSE: Duration = Duration::from_micros(30);
     let mut machine = machine("venet,loopback");
-    // What the server does not take in time is dropped there.
+    // The server drops datagrams that it does not take in time.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     let line = format!("/x/flood 10.0.2.2 {port} {FRAMES} {}", PAUSE.as_nanos());

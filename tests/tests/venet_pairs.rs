@@ -7,7 +7,7 @@ use paravane_tests::worker::Worker;
 use paravane_tests::{echo, linux, source_root};
 use std::collections::BTreeMap;
 
-/// What it reads is a command.
+/// Runs each line that it reads as a command.
 const SCRIPT: &str = "while read -r line; do eval \"$line\"; echo; done";
 
 fn machine() -> Worker {
@@ -55,7 +55,7 @@ fn exchange(machine: &mut Worker, cpu: u32, port: u16) -> BTreeMap<String, u64> 
     after.iter().map(grown).collect()
 }
 
-/// Programs that wait until the card has sent what fills their sockets' buffers, and that hear
+/// Programs fill their sockets' buffers, wait until the card has sent the data, and receive
 /// nothing: two on two vCPUs by one pair of queues, and one with a small buffer.
 #[test]
 fn senders_of_datagrams_do_not_wait_for_a_timer() {
@@ -77,7 +77,7 @@ fn each_vcpu_has_a_pair_of_queues() {
         let grown = exchange(&mut machine, cpu, port);
         println!("CPU {cpu}: {grown:?}");
         let of = |what: &str, pair: u32| grown[&format!("pair{pair}_{what}")];
-        // What runs elsewhere, such as a timer of TCP's, may send a frame.
+        // Code on another CPU, such as a timer of TCP's, may send a frame.
         for what in ["sent", "received"] {
             let (own, other) = (of(what, cpu), of(what, 1 - cpu));
             assert!(own >= 2 && own > 2 * other, "{what}: {own} and {other}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the thread of a card runs: apart from a vCPU that looks for its answers, on the CPU of one
-//! that sleeps until they come, and where the user lets it. `device_place.rs` has the same of
-//! devices that do not look.
+//! Where the thread of a card runs: apart from a vCPU that polls for its answers, on the CPU of a
+//! vCPU that sleeps until they come, and only where the user lets it. `device_place.rs` tests
+//! devices that do not poll.
 
 // Alone: it watches where the host runs threads.
 

@@ -97,8 +97,8 @@ fn vbusd_copies_little_of_a_file_between_two_that_share() {
     assert!(lent > 16 << 20, "{lent}");
 }
 
-/// A receiver is killed amid a file, and another is stopped. The server goes on to serve others, of
-/// which one does not share.
+/// A receiver is killed amid a file, and another is stopped. The server continues to serve the
+/// others, one of which does not share.
 #[test]
 fn a_machine_that_dies_or_stops_holds_no_other() {
     let vbusd = switch();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest sees of the changes of a shared folder, and the host of the guest's.
+//! A guest sees the host's changes of a shared folder, and the host sees the guest's.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -93,7 +93,7 @@ fn changes_of_the_host_are_seen_in_time() {
             let in_vain = shell.until(command, wanted);
             let late = in_vain.is_some_and(|time| time > BOUND + SLACK);
             assert!(!late, "{cache}: {command}: {in_vain:?}");
-            // What is not kept is asked for each time.
+            // The guest asks each time for data that it does not keep.
             let asked = cache != "none" || in_vain.is_none();
             assert!(asked, "{cache}: {command}: {in_vain:?}");
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What work in a shared folder costs, in requests: counts, since times depend on what else the
-//! host does. The device also counts its messages, which report changes, but none by the guest.
+//! The cost of work in a shared folder, in requests: counts, since times depend on the host's other
+//! work. The device also counts its messages, which report changes, but none by the guest.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -32,7 +32,7 @@ fn reading_a_tree_takes_a_request_for_each_part() {
     let number = requests(&mut machine, grep);
     let files = FOLDERS * FILES;
     assert!((files..=files + OTHERS).contains(&number), "{number}");
-    // What the guest keeps expires after 30 s, which are over on a very busy host.
+    // The guest's cache expires after 30 s, which may be over on a very busy host.
     let again = [find, grep, find, grep].map(|command| requests(&mut machine, command));
     let fewest = again.iter().min().unwrap();
     assert!(*fewest <= OTHERS, "{again:?}");
@@ -67,7 +67,7 @@ fn read_again(machine: &mut Worker, together: bool, command: &str) -> [u64; 3] {
     all
 }
 
-/// Who walks a folder does not wait for each small file.
+/// A program that walks a folder does not wait for each small file.
 #[test]
 fn small_files_are_read_together() {
     const ALL: u64 = FOLDERS * FILES;
@@ -92,8 +92,8 @@ fn small_files_are_read_together() {
     machine.end();
 }
 
-/// To read a file changes its access time on the host. A program that looks at its files before it
-/// reads them need not ask for that.
+/// A read of a file changes its access time on the host. A program that looks at its files before
+/// it reads them need not ask for that.
 #[test]
 fn files_that_are_read_together_keep_their_attributes() {
     let mut machine = Worker::in_volume("", write);
@@ -108,7 +108,7 @@ fn files_that_are_read_together_keep_their_attributes() {
     machine.end();
 }
 
-/// What was learnt from a walk is forgotten when it does not help.
+/// The device forgets what it learnt from a walk when that does not help.
 #[test]
 fn a_file_of_each_folder_brings_few_others() {
     /// The largest credit, in files.
@@ -145,8 +145,8 @@ fn what_is_forgotten_takes_no_interrupt() {
     machine.end();
 }
 
-/// A table of descriptors that grows under several threads makes the device's thread sleep, and
-/// then workers serve for a while. There is room before.
+/// A table of descriptors that grows in a process with several threads makes the device's thread
+/// sleep, and workers then serve for a while. So the table has room beforehand.
 #[test]
 fn descriptors_of_many_files_take_no_time() {
     const MANY: u64 = 3000;
@@ -256,7 +256,8 @@ fn neighbouring_pages_are_one_buffer() {
     machine.end();
 }
 
-/// That a program has no capabilities is asked once, as long as its attributes are known.
+/// The guest asks once whether a program has capabilities, and not again while it knows the
+/// program's attributes.
 #[test]
 fn a_program_that_is_known_starts_without_a_request() {
     const STARTS: u64 = 100;
@@ -267,14 +268,14 @@ fn a_program_that_is_known_starts_without_a_request() {
         linux::compile(&source, &folder.join("privs"));
     });
     machine.tell("./privs");
-    // What the guest keeps expires after 30 s, which are over on a very busy host.
+    // The guest's cache expires after 30 s, which may be over on a very busy host.
     let numbers = [0; 2].map(|_| requests(&mut machine, &start));
     let fewest = numbers.iter().min().unwrap();
     assert!(*fewest <= OTHERS, "{numbers:?}");
     machine.end();
 }
 
-/// To make a file whose name is new takes one request, and one says that it is closed.
+/// A file with a new name takes two requests: one makes it, and one closes it.
 #[test]
 fn making_a_file_takes_two_requests() {
     const NEW: u64 = 50;
@@ -322,7 +323,7 @@ fn own_changes_cost_no_message() {
     machine.end();
 }
 
-/// A name that exists is found out by the request that would make it; after that, names are looked
+/// The request that would make a file finds that the name exists. After that, the guest looks names
 /// up first for a while.
 #[test]
 fn names_that_exist_are_soon_looked_up_first() {

@@ -64,7 +64,7 @@ fn a_guest_sees_the_holes_that_the_host_sees() {
         let twice = format!("{expected}{expected}");
         assert_eq!(folder.in_guest(options, list), twice, "{options}");
     }
-    // What the guest has not written yet could be missing.
+    // Data that the guest has not written back yet could be missing.
     let all = format!("{WHOLE}{WHOLE}");
     assert_eq!(folder.in_guest(":cache=always", list), all);
 }

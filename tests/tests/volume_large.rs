@@ -15,7 +15,8 @@ fn pattern(length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// Ends and beginnings that are no page's, holes, and pages that the guest has or the host changes.
+/// Tests ends and beginnings within a page, holes, and pages that the guest has or the host
+/// changes.
 #[test]
 fn what_is_written_is_read_in_any_size() {
     const ODD: usize = 3 * MIB + 777;
@@ -42,7 +43,7 @@ fn what_is_written_is_read_in_any_size() {
     assert!(front.starts_with(b"start\0") && front[5..].iter().all(|&byte| byte == 0));
     assert!(back == &whole[..ODD]);
     machine.does("dd if=hole bs=2M status=none | cmp - hole");
-    // Neither a file that became shorter on the host nor one that became longer is a surprise.
+    // The guest handles files that became shorter or longer on the host.
     for length in [2 * MIB + 5, 7 * MIB + 9] {
         fs::write(machine.shared().join("copy"), &whole[..length]).unwrap();
         let count = "dd if=copy bs=5M status=none | wc -c";

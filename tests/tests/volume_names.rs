@@ -6,7 +6,7 @@ use paravane_tests::volume::{
     FILES, FOLDERS, OTHERS, figure, machine, machine_with, own_changes_are_known, requests, switch,
 };
 
-/// What the shell makes and writes, it closes with the next request.
+/// The shell closes a file that it has made and written with the next request.
 #[test]
 fn a_close_takes_no_notification() {
     const NEW: u64 = 400;
@@ -54,7 +54,7 @@ fn what_is_copied_is_not_looked_up() {
     machine.end();
 }
 
-/// Nor has one that was listed, until something may have come up.
+/// A listed folder has no such names either, until a name may have been added.
 #[test]
 fn names_that_a_listed_folder_lacks_are_not_looked_up() {
     const NAMES: u64 = 100;
@@ -77,7 +77,8 @@ fn names_that_a_listed_folder_lacks_are_not_looked_up() {
     machine.end();
 }
 
-/// What was read in vain, because its pages were gone before a program read it, earns nothing.
+/// A file that was read in vain, because its pages were dropped before a program read it, does not
+/// count.
 #[test]
 fn files_whose_pages_are_gone_bring_few_others() {
     /// The largest credit, in files.

@@ -49,8 +49,8 @@ fn change(folder: &Path, turn: usize) -> std::io::Result<()> {
     }
 }
 
-/// Both sides make, write, move and remove the same files. What the guest sees then is what the
-/// host has: no change of the host was taken for one of the guest's.
+/// Both sides make, write, move and remove the same files. The guest then sees the host's files: no
+/// change by the host was taken for one by the guest.
 #[test]
 fn changes_of_both_sides_at_once_meet() {
     let mut machine = machine();
@@ -93,7 +93,7 @@ fn changes_of_both_sides_at_once_meet() {
     machine.end();
 }
 
-/// A file that both write to all the time: no write of the host stays unseen.
+/// Both sides write to a file all the time: the guest sees every write of the host in the end.
 #[test]
 fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
     let mut machine = machine();
@@ -129,8 +129,8 @@ fn each_write_of_the_host_between_those_of_the_guest_is_seen() {
     machine.end();
 }
 
-/// Files that the guest reads together while both sides write to them: what it sees at last is what
-/// the host has, also of those that were not read since.
+/// The guest reads several files together while both sides write to them. At the end it sees the
+/// host's contents, also of files that it has not read since.
 #[test]
 fn files_that_are_read_together_are_the_hosts() {
     const FILES: usize = 24;
@@ -184,7 +184,7 @@ fn files_that_are_read_together_are_the_hosts() {
 }
 
 /// The guest does not ask for a name that a folder lacks if it has listed or made the folder. It
-/// sees all the same what the host makes there, and finds what has left its memory.
+/// still sees files that the host makes there, and finds those that have left its memory.
 #[test]
 fn names_that_come_up_in_known_folders_are_seen() {
     const FILES: usize = 20;

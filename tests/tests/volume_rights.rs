@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the guest knows of the rights that files of a shared folder give: setuid, setgid and
+//! The guest's knowledge of the rights that files of a shared folder give: setuid, setgid and
 //! capabilities.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
@@ -29,7 +29,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// The host takes setuid and setgid from a file that the guest writes to. The guest knows the mode
-/// that the file had, and not each answer to what it has sent says that it is another one.
+/// that the file had, and not every answer to its requests reports the new mode.
 #[test]
 fn rights_that_a_write_takes_away_are_gone_in_the_guest() {
     let mut machine = Worker::in_volume("", program);
@@ -90,7 +90,7 @@ fn capabilities_that_the_host_gives_are_seen() {
     }
 }
 
-/// The host does not tell a guest of its own changes.
+/// The host does not report a guest's own changes to the guest.
 #[test]
 fn capabilities_that_the_guest_gives_are_in_force_at_once() {
     let mut machine = Worker::in_volume(":suid", program);

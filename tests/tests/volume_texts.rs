@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs in a shared folder: their system-call sites are replaced for all processes, as those of
-//! programs on a disk are, and a program that the host changes is the new one from then on.
+//! programs on a disk are, and after the host has changed a program, the new one runs.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
@@ -64,7 +64,8 @@ fn traps(machine: &mut Worker, program: &str) -> u32 {
     traps
 }
 
-/// Beside the same program in the machine's memory, whose start has a dozen system calls.
+/// Compares a program in a folder with the same program in the machine's memory. A start makes a
+/// dozen system calls.
 #[test]
 fn programs_in_a_folder_trap_no_more_than_others() {
     let mut machine = machine(":ro");
@@ -77,7 +78,7 @@ fn programs_in_a_folder_trap_no_more_than_others() {
     );
 }
 
-/// The file stays the same, and as long. What is cached of it must not be what runs.
+/// The file keeps its inode and its length. The cached code must not run.
 #[test]
 fn a_program_that_the_host_changes_is_the_new_one() {
     let mut machine = machine("");

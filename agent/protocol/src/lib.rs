@@ -4,10 +4,11 @@
 //! The agent connects to [`PORT`] of the host and sends [`FromAgent::Hello`]. The monitor then
 //! sends requests on that connection, each answered in order. [`ToAgent::Exec`] dedicates the
 //! connection to one command. When a connection receives its first request, the agent opens the
-//! next one, so that one always waits for a request. The monitor that passes a connection to a
-//! client first sends [`ToAgent::EndOfInput`] on it, which means nothing without a command: one
-//! client that stops before its request keeps no other waiting. A command thus has a connection of
-//! its own that no other traffic can block, and nothing in the guest listens for connections.
+//! next one, so that one always waits for a request. Before the monitor passes a connection to a
+//! client, it sends [`ToAgent::EndOfInput`] on it. This message has no effect without a command,
+//! but it is a first request: the agent opens the next connection, so a client that stops before
+//! its own request does not make others wait. A command thus has a connection of its own that no
+//! other traffic can block, and nothing in the guest listens for connections.
 //!
 //! The wire format is [frames](frame): raw data, or messages in postcard's encoding. Neither side
 //! trusts the other: a frame's length is checked before anything is stored, and a message that does

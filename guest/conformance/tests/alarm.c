@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-/* Alarms. The interrupt of an alarm only tells that time.ack_alarm has something to report. */
+/* Alarms. The interrupt of an alarm only shows that time.ack_alarm has something to report. */
 #include "harness.h"
 #include "test.h"
 

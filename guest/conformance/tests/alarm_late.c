@@ -161,8 +161,8 @@ TEST(available_stolen, "time.set_alarm.available_is_not_real", 1, 0, TIME_SET_AL
 }
 
 /*
- * The same host: what a halted vCPU waits for a processor, once its alarm is due, is stolen time
- * already for the alarm's handler.
+ * On such a host: a halted vCPU whose alarm is due waits for a processor. The alarm's handler
+ * already reads this time as stolen time.
  */
 TEST(wait_stolen, "time.read.wait_is_stolen_at_once", 1, 0, TIME_READ, CPU_HALT, TIME_SET_ALARM)
 {

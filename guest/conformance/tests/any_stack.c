@@ -130,7 +130,7 @@ static void caller_on_own(void *argument)
 	atomic_store(&ready, 1);
 	while (!nmis_over()) {
 		errors += !run(stack, stack);
-		/* The same for the next NMI. */
+		/* From now on, the program works at a frame of the kernel's own stack. */
 		stack = cpu->kernel_rsp - 5 * 8;
 		watch("NMIs");
 	}
@@ -169,7 +169,7 @@ static void ignore(struct regs *regs)
 }
 
 /*
- * The same with interrupts. They are off while the stack pointer is the program's, so they stay
+ * Interrupts arrive while the stack pointer is the program's. They are disabled then, so they stay
  * pending.
  */
 TEST(irq_any_stack, "cpu.set_kernel_stack.irq_any_stack", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI,

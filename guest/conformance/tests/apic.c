@@ -217,7 +217,7 @@ static void read_message(struct regs *regs)
 	WRITE_ONCE(last_seen, seen);
 }
 
-/* What was stored before the IPI is visible when it arrives. */
+/* A store before the IPI is visible when the IPI arrives. */
 TEST(ipi_order, "apic.send_ipi.order", 2, 0, APIC_SEND_IPI)
 {
 	u64 i;

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-/* Copies the page as it is at one moment, and tells the counter then. */
+/* Copies the page as it is at one moment, and returns the counter then. */
 static inline struct vmi_clock clock_page_copy(const struct vmi_clock *clock, u64 *tsc)
 {
 	struct vmi_clock copy;

@@ -20,7 +20,7 @@ static void attempt(const char *what, struct vmi_init args, s64 want)
 	tries[count++] = (struct attempt){ what, vmi.core_init(&args), want };
 }
 
-/* TRY(error, field, value): the good argument but for this field. */
+/* TRY(error, field, value): the valid argument, except for this field. */
 #define TRY(want, field, value)						\
 	do {								\
 		struct vmi_init args = *good;				\

@@ -320,7 +320,7 @@ TEST(user_ac, "cpu.iret.alignment_check", 1, 0, CPU_IRET)
 	leave_space();
 }
 
-/* The flags of a frame arrive, and come back. */
+/* cpu.iret loads the flags of its frame, and a system call returns them. */
 TEST(user_flags, "cpu.iret.flags", 1, 0, CPU_IRET)
 {
 	static const u64 flags[] = { 0, FLAGS_CF, FLAGS_ARITHMETIC, FLAGS_DF,
@@ -342,7 +342,7 @@ TEST(user_flags, "cpu.iret.flags", 1, 0, CPU_IRET)
 }
 
 /*
- * The same for the flags that kernels handle specially: with no work on the way, with a page just
+ * cpu.iret loads the flags that kernels handle specially: with nothing else to do, with a page just
  * touched that only the kernel may access, and with an interrupt pending.
  */
 TEST(user_flags_rare, "cpu.iret.rare_flags", 1, 0, CPU_IRET)

@@ -68,7 +68,7 @@ void harness_call(struct harness *harness, u64 target, const u64 *arguments,
 		  u32 count);
 /* Everything but rax and the arithmetic flags must be unchanged. */
 void harness_check_primitive(const struct harness *harness);
-/* What the System V convention preserves must be unchanged, and all vector state. */
+/* The registers that the System V convention preserves, and all vector state, must be unchanged. */
 void harness_check_sysv(const struct harness *harness);
 
 u64 random64(u64 *seed);

@@ -85,8 +85,8 @@ static struct {
 } burst;
 
 /*
- * A starting process tells its ids before it has its filter. A signal at that moment must find that
- * it is vCPU 0.
+ * A starting process reports its ids before it has its filter. A signal at that moment must find
+ * that it is vCPU 0.
  */
 static void forge_owner(void)
 {

@@ -352,7 +352,7 @@ TEST(line_stopped, "line.route.notifier_stops", 2, 0, LINE_ROUTE, LINE_PENDING, 
 
 static u32 masked;
 
-/* The same, and the line is masked when the vCPU stops. */
+/* The signal has come to this vCPU. The line is masked before the vCPU stops. */
 static void notify_mask_and_stop(void *argument)
 {
 	(void)argument;

@@ -66,7 +66,7 @@ struct asking {
 	bool pauses;
 };
 
-/* What questions about a vCPU at short intervals tell of it. */
+/* What the layer answers about a vCPU at short intervals. */
 struct seen {
 	u32 vcpu;
 	const struct runner *runner;
@@ -246,8 +246,8 @@ static void need_strangers(void)
 enum where { SAME_SPACE, OTHER_SPACE, OTHER_SPACE_PAUSES };
 
 /*
- * On a host where other programs use all processors (steal on the command line): a vCPU that has
- * lost its processor to them is known to have, and one that runs is known to run.
+ * On a host where other programs use all processors (steal on the command line): the layer reports
+ * a vCPU that has lost its processor to them as preempted, and does not report one that runs.
  */
 static void preempted_by_stranger(u64 where)
 {
@@ -273,9 +273,9 @@ TEST_OF(preempted_pauses, "lock.preempted.after_pauses", preempted_by_stranger,
 	OTHER_SPACE_PAUSES, 2, 0, LOCK_PREEMPTED);
 
 /*
- * The same of two vCPUs, each in a space of its own, about which the caller asks in turn, and
- * which together cost it no more looks than one. vCPU 2 does nothing: where the host has two
- * processors, it is on the caller's.
+ * The caller asks in turn about two preempted vCPUs, each in a space of its own. Both together cost
+ * it no more looks than one. vCPU 2 does nothing: where the host has two processors, it is on the
+ * caller's.
  */
 TEST(preempted_in_turn, "lock.preempted.in_turn", 4, 0, LOCK_PREEMPTED)
 {

@@ -218,7 +218,7 @@ TEST(run_state_of_another, "lock.run_state.stolen_of_another", 2, 0, LOCK_RUN_ST
 		CHECK_OP(stolen, >=, last);
 		CHECK_OP(stolen, <=, ticking.times.stolen);
 		last = stolen;
-		/* What was stolen since the vCPU last ran cannot be in its record. */
+		/* Time that was stolen since the vCPU last ran cannot be in its record. */
 		since = (ticking.read_at - ran_at) * 1000 / (hz / 1000000);
 		behind = ticking.times.stolen - stolen;
 		behind -= MIN(behind, since);

@@ -50,7 +50,7 @@ TEST(large_split, "memory.large.split", 1, 0, MMU_SET_PTE, MMU_SET_PTES)
 	table = *space_pte(&space, va + LARGE_SIZE, VMI_LEVEL_PD) & PTE_ADDRESS;
 	space_set(&space, va, gpa | USER_RW | PTE_PS, VMI_LEVEL_PD);
 	expect_large_page(va, gpa);
-	/* The same memory through 4 KiB entries, except for one page. */
+	/* Maps the large page's memory by 4 KiB entries, except for one page. */
 	CHECK_RESULT(vmi.mmu_set_ptes(to_linear(table), gpa | USER_RW, 512,
 				      VMI_LEVEL_PT, va), 0);
 	vmi.mmu_set_pte((u64 *)to_linear(table) + 5, other | USER_RW,

@@ -228,7 +228,7 @@ static void drop_fpu(u64 lazy, u64 flag)
 		set_cr3(other.root, other.context, other.generation);
 		fpu_store(&after, level);
 		fpu_compare(&before, &after, "after loading CR3");
-		/* The same space again: nothing needs to happen. */
+		/* This space is loaded already: the layer need not do anything. */
 		set_cr3(other.root | flag, other.context, other.generation);
 		CHECK_EQ(get_cr3(), other.root);
 	}

@@ -102,7 +102,7 @@ static void call_on_any_stack(void *argument)
 	space_load(NULL);
 }
 
-/* The same while nothing may use the memory at the stack pointer. */
+/* An NMI arrives in a stub while nothing may use the memory at the stack pointer. */
 TEST(patch_nmi_stack, "patch.claim.nmi_any_stack", 2, 0, PATCH_CLAIM, APIC_SEND_IPI)
 {
 	send_nmis_at(u_any_stack_site, call_on_any_stack);

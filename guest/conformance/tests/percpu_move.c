@@ -26,7 +26,7 @@ static int move(struct percpu *to, struct percpu *from, bool by_msr)
 	return by_msr ? vmi.cpu_write_msr(MSR_GS_BASE, (u64)to) : vmi.cpu_set_gs_base((u64)to);
 }
 
-/* What the layer keeps for this vCPU works. Returns what does not. */
+/* Tests the layer's data of this vCPU. Returns the name of what does not work, or NULL. */
 static const char *find_fault(struct percpu *cpu)
 {
 	u64 before, end;

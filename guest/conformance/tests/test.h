@@ -56,7 +56,7 @@ struct test {
 		    ARRAY_SIZE(covers_##id));				\
 	static void test_##id(u64 argument __attribute__((unused)))
 
-/* The same function with different arguments, under different names. */
+/* A test that calls `function` with `argument`. Several tests can share a function. */
 #define TEST_OF(id, name, function, argument, vcpus, flags, ...)	\
 	static const u16 covers_##id[] = { __VA_ARGS__ };		\
 	TEST_RECORD(id, name, function, argument, vcpus, flags,		\

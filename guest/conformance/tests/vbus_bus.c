@@ -24,7 +24,7 @@ TEST(bus_lists, "bus.interface.lists", 1, 0, LINE_ROUTE)
 	bus_end(&bus);
 }
 
-/* What makes no sense is refused, and changes nothing. */
+/* Invalid commands are refused, and change nothing. */
 TEST(bus_refuses, "bus.command.refuses", 1, 0, LINE_ROUTE)
 {
 	struct vbus_command *command;
@@ -58,7 +58,7 @@ TEST(bus_refuses, "bus.command.refuses", 1, 0, LINE_ROUTE)
 	command->number = BUS_COUNT;
 	CHECK_EQ(bus_command(&bus, VBUS_COMMAND_SHARE), VBUS_ERROR_BROKEN);
 	CHECK_EQ(bus_share(&link, BUS_TX, 0), VBUS_DONE);
-	/* The same again, and a queue that no device has. */
+	/* A queue that is shared already, and a queue that no device has. */
 	command = bus_prepare(&bus, 0, link.connection);
 	command->queue = BUS_TX;
 	command->number = BUS_COUNT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Section bus. The other tests of virtual buses use it too, where the layer has it; these are about
- * what is its own. Errors need no bridge.
+ * Section bus. The other tests of virtual buses also use it if the layer has it; these tests are
+ * about its own behaviour. Errors need no bridge.
  */
 #include "device.h"
 #include "harness.h"

@@ -92,7 +92,7 @@ TEST(bus_disk, "bus.block.keeps", 1, 0, LINE_NOTIFY)
 		CHECK_EQ(page(VBUS_BLOCK_READ, last), VBUS_BLOCK_DONE);
 		CHECK(bus_is_filled(disk.data, PAGE_SIZE, round + 100));
 	}
-	/* What was written is there for another connection. */
+	/* Another connection reads the data that was written. */
 	bus_close(&disk.link);
 	open_disk();
 	memset(disk.data, 0, PAGE_SIZE);

@@ -139,7 +139,7 @@ TEST(bus_interrupt_returns, "bus.interrupt.returns", 1, 0, LINE_ROUTE, LINE_NOTI
 	bus_end(&bus);
 }
 
-/* What is refused changes nothing. */
+/* A refused command changes nothing. */
 TEST(bus_interrupt_refuses, "bus.interrupt.refuses", 1, 0, LINE_ROUTE, LINE_NOTIFY)
 {
 	struct bus_link link, none;
@@ -163,7 +163,7 @@ TEST(bus_interrupt_refuses, "bus.interrupt.refuses", 1, 0, LINE_ROUTE, LINE_NOTI
 	CHECK_EQ(choose(&none, BUS_RX, here, VECTOR_OTHER), VBUS_ERROR_NOT_FOUND);
 	expect(&link, 0, VECTOR_OWN);
 	bus_close(&link);
-	/* Nor is there a queue before it is shared. */
+	/* A queue that is not shared is not found. */
 	bus_open(&bus, &link, bus_next(&bus, 0, "echo"));
 	CHECK_EQ(choose(&link, BUS_RX, here, VECTOR_OWN), VBUS_ERROR_NOT_FOUND);
 	bus_close(&link);

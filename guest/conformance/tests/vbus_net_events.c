@@ -129,7 +129,7 @@ TEST(bus_link_refuses, "bus.ethernet.link_refuses", 1, 0, BUS_COMMAND, BUS_NOTIF
 		bus_free(&none);
 		share(&card);
 		close_card(&card);
-		/* What was agreed on ends with the connection. */
+		/* An agreement ends with its connection. */
 		bus_open(&bus, link, interface);
 		CHECK_NE(bus_call(link, VBUS_ETHERNET_EVQQUERY, 0), VBUS_DONE);
 	}

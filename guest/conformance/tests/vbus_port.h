@@ -33,7 +33,7 @@ void ports_close_all(struct bus *bus, struct port *ports, u32 count);
 
 /*
  * Makes a frame of `length` bytes, at least FRAME_HEADER, which stays valid until the next one is
- * made. What follows its header depends on `seed`.
+ * made. The data after its header depends on `seed`.
  */
 u8 *frame_make(const u8 *source, const u8 *to, u32 length, u32 seed);
 /* Sends such a frame. */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
  * The zygote: maps what every process of the machine has, then makes processes when the monitor
- * asks. It never runs guest code. What decides about a new process it has copied from the shared
- * area before any guest code existed, because the guest can write there later. child.c is what a
- * new process does.
+ * asks. It never runs guest code. The data that decides about a new process is its own copy. It
+ * made this copy from the shared area before any guest code existed, because the guest can write
+ * there later. child.c has the code of a new process.
  *
  * The zygote has no filter, so nothing may disturb it. It blocks every signal from its first host
  * call on and has no handlers. A signalfd reports when its children end. Unmapped pages surround

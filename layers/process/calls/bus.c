@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * Section bus. A command is a request to the bridge's thread in the monitor, as a store of its
- * address would make one after a signal and the decoding of an instruction (device/device.c). The
- * monitor copies the command, checks the copy, and answers.
+ * Section bus. A command is a request to the bridge's thread in the monitor. A store of the
+ * command's address makes the same request, but needs a signal and the decoding of an instruction
+ * (device/device.c). The monitor copies the command, checks the copy, and answers.
  */
 #include "calls/calls.h"
 #include "common/faults.h"

@@ -3,9 +3,9 @@
  * Templates of cpuid stubs and their body, which patch.c copies.
  *
  * The copies run as user code, at user addresses. cpuid overwrites rax, rbx, rcx and rdx, so these
- * are free. Nothing else is: not the stack, and not the flags, which are kept in ax and restored by
- * instructions after which no other changes them. Everything is in registers at any time, so this
- * is no critical section.
+ * are free. The stack does not change, nor do the flags: ax holds them, and the last instructions
+ * that could change them come before those that restore them. Everything is in registers at any
+ * time, so this is no critical section.
  */
 #include "common/faults.h"
 #include "state/offsets.h"

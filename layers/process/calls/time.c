@@ -4,11 +4,11 @@
  *
  * Real time is the machine's clock since core.init: the host's CLOCK_MONOTONIC and the suspends of
  * the host in which the time-stamp counter went on. It is computed from the counter with factors
- * that the monitor keeps right. Stolen time is real time less thread CPU time, while a
- * thread owns the vCPU and wants to run. A sample costs one host call (about 170 ns), so a short
- * run slice is only added up for the thread's next sample: if the host took the CPU away, the slice
- * is not short. The time between two slices, from the wake-up of the next thread or of the halted
- * one until it runs, is stolen too if it is longer than a hand-over or a wake-up takes.
+ * that the monitor corrects. Stolen time is real time minus thread CPU time, while a thread owns
+ * the vCPU and wants to run. A sample costs one host call (about 170 ns), so a short run slice is
+ * only added up for the thread's next sample: if the host took the CPU away, the slice is not
+ * short. The time between two slices, from the wake-up of the next thread or of the halted one
+ * until it runs, is stolen too if it is longer than a hand-over or a wake-up takes.
  *
  * An alarm belongs to the vCPU. A halted vCPU sleeps until the deadline by itself. While it runs,
  * in whatever process, the monitor's alarm thread watches the deadline.

@@ -14,7 +14,7 @@
  * invalid opcode costs three times as much under some hypervisors of the host.)
  *
  * A call that returns to the kernel while an interrupt is pending needs no signal: ph_deliver
- * enters the interrupt's gate. That is the way of each interrupt that ends a halt.
+ * enters the interrupt's gate. Each interrupt that ends a halt takes this way.
  */
 #include "common/asm.h"
 #include "state/offsets.h"

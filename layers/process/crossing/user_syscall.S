@@ -9,13 +9,13 @@
  * The stub of a replaced system-call site jumps here (calls/patch.c): rax has the number, rcx the
  * return address, and everything else is the user's, including the GS base. Only the limit of a
  * descriptor that each thread has for itself shows which vCPU this is. lsl changes ZF, so there is
- * one path for each value of it. The rest is what the processor does: r11 gets the flags, rsp
- * stays, interrupts are off. It clears only those flags of SFMASK that would harm the kernel: DF;
- * AC, because it runs at level 3; and NT, with which iretq is refused. TF is never set here: see
+ * one path for each value of it. The rest is as on a processor: r11 gets the flags, rsp stays,
+ * interrupts are off. It clears only those flags of SFMASK that would harm the kernel: DF; AC,
+ * because it runs at level 3; and NT, with which iretq is refused. TF is never set here: see
  * layer_fault().
  *
- * All of it is a critical section: the user's values are in the registers or in the scratch words,
- * as the labels tell. A signal turns it into a completed system call.
+ * All of it is a critical section: the labels show which of the user's values are in registers and
+ * which in the scratch words. A signal turns it into a completed system call.
  */
 #if FAULT(INJECTED_KEEPS_NT)
 #define INJECTED_CLEARS	0x40000

@@ -161,7 +161,7 @@ bool layer_fault(struct vcpu *v, int signal, struct host_registers *regs, s32 co
 		vcpu_stop(v);
 	if (asked && fixup_bad_frame(regs, &error)) {
 		FAST(v, F_IRQ) = 0;
-		/* As on a processor: a refused iret admits NMIs all the same. */
+		/* As on a processor, a refused iret admits NMIs nevertheless. */
 		v->nmi_on = 0;
 		irq_refresh(v);
 		inject(v, regs, VECTOR_GP, true, error);

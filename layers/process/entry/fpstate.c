@@ -4,8 +4,8 @@
  *
  * The host's kernel puts x87 and SSE state into every frame and marks it as in use, whatever it
  * holds. Loading it puts it in use, which then costs time at each hand-over (vcpu/registers.c) and
- * each later return. So state that is initial is removed from the frame: a frame without state
- * means just that, and loads faster.
+ * each later return. So initial state is removed from the frame. The host loads the initial state
+ * from a frame without state, and does so faster.
  */
 #include "entry/fpstate.h"
 #include "host/cpuid.h"

@@ -6,11 +6,11 @@
  * rt_sigreturn with the registers that they leave in the frame, so the host takes care of the FPU
  * state. A signal and its return cost about 1 us, plus what the handler does.
  *
- * Nesting is bounded, whatever is sent. A notification does not interrupt the handler of another,
- * since SIGURG is blocked there. The handler of an exception is interrupted by at most one
+ * Nesting is bounded for any sequence of signals. A notification does not interrupt the handler of
+ * another, since SIGURG is blocked there. The handler of an exception is interrupted by at most one
  * notification and by faults of the layer, of which each handler has one at a time. So at most
- * MAX_FRAMES frames lie on the stack. The price is that a notification always ends in a signal
- * return, which alone can open the mask again.
+ * MAX_FRAMES frames lie on the stack. The cost: a notification always ends in a signal return,
+ * because only that can open the mask again.
  */
 #include "entry/signal.h"
 #include "common/faults.h"

@@ -10,9 +10,9 @@
 bool in_layer(u64 rip);
 
 /*
- * Whether rip, which is not in the layer, is in user code. That is so by its address, or if user
- * code has jumped to a kernel address, which the GS base shows. User code always has interrupts
- * enabled; a kernel with interrupts off may have any GS base.
+ * Whether rip, which is not in the layer, is in user code. It is user code by its address, or if
+ * user code has jumped to a kernel address, which the GS base shows. User code always has
+ * interrupts enabled; a kernel with interrupts off may have any GS base.
  */
 bool from_user(const struct vcpu *v, u64 rip);
 

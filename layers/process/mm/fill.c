@@ -4,7 +4,7 @@
  * in shadow.c.
  *
  * The process's lock is held over a whole fill (read the guest's entry, map) and a whole flush
- * (compare, unmap), so a fill never maps an entry that a finished flush was about. Only threads of
+ * (compare, unmap), so no fill maps an old entry after a flush of it has finished. Only threads of
  * this process take the lock, and none takes it in a signal that interrupted the layer.
  *
  * A fill costs one mmap, or two host calls for a large page.

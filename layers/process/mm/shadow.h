@@ -34,8 +34,8 @@ static inline u64 shadow_protection(u64 flags)
 }
 
 /*
- * Whether a 4 KiB entry is what a flush would leave, by the guest's entry and what a walk found
- * above it.
+ * Whether a flush would keep a 4 KiB entry, by the guest's entry and the result of the walk above
+ * it.
  */
 static inline bool shadow_agrees(u64 have, u64 pte, const struct walk *above)
 {

@@ -117,8 +117,8 @@ void mm_serve_flushes_parked(void)
 	root = READ_ONCE(p->s.cr3);
 	/*
 	 * The process may lose its space here. A vCPU that loads the next one compares or drops
-	 * everything, and needs the lock for that (mm_sync). A vCPU that has loaded none yet has
-	 * kernel mappings all the same.
+	 * everything, and needs the lock for that (mm_sync). A vCPU that has not loaded a space yet
+	 * also has kernel mappings.
 	 */
 	if (READ_ONCE(p->s.state) != PHV_PROC_SPACE) {
 		shadow_drop_all();

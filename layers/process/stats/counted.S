@@ -2,10 +2,10 @@
 /*
  * The entries that count around those of the layer.
  *
- * They count as the guest's own code (crossing/tail.S): at no instruction is anything half done
- * that an interrupt must not see, and what is entered from here has the last look at F_PENDING. A
- * call may return in another process, since all has the same address in each: this code, the
- * guest's stack, and both places of the counts.
+ * They count as the guest's own code (crossing/tail.S): no instruction leaves anything half done
+ * that an interrupt must not see, and the code that is entered from here tests F_PENDING last. A
+ * call may return in another process, because this code, the guest's stack and both places of the
+ * counts have the same addresses in each process.
  */
 #include "common/asm.h"
 #include "state/offsets.h"

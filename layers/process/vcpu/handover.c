@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
 /*
- * The hand-over of a vCPU between address-space processes. pool.c knows which process is which
- * space.
+ * The hand-over of a vCPU between address-space processes. pool.c has the table of processes and
+ * their spaces.
  *
  * A hand-over costs at most two host calls (wake the other thread, wait on this one) and the
- * context switch between them. If the host runs the other thread before this one waits, and it
- * hands the vCPU back, neither it wakes nor this one waits: one call for each hand-over. The host's
- * scheduler decides that. The hand-over passes the vCPU's registers in struct vcpu, with XSAVE
- * state and the FS base. After the wake this thread no longer owns the vCPU: it touches neither the
- * vCPU nor the guest's stack.
+ * context switch between them. If the host runs the other thread before this one waits, and that
+ * thread hands the vCPU back, it need not wake this thread, and this thread need not wait: each
+ * hand-over costs one call. This depends on the host's scheduler. The hand-over passes the vCPU's
+ * registers in struct vcpu, with XSAVE state and the FS base. After the wake this thread no longer
+ * owns the vCPU: it touches neither the vCPU nor the guest's stack.
  */
 #include "vcpu/handover.h"
 #include "common/faults.h"

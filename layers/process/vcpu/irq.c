@@ -7,8 +7,8 @@
  * interrupts off, sets F_PENDING. The owner looks again at each enable, return and hand-over, so
  * nothing is lost if the signal hits a thread that has just handed the vCPU over. An interrupt of a
  * running vCPU costs a tgkill, a signal and a signal return. Where the host cannot keep signals
- * inside the machine (PHV_FLAG_ASK), a thread of the monitor sends it, which costs two thread
- * switches more.
+ * inside the machine (PHV_FLAG_ASK), a thread of the monitor sends the signal, which costs two more
+ * thread switches.
  */
 #include "vcpu/irq.h"
 #include "host/call.h"

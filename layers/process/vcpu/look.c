@@ -10,8 +10,8 @@
  *
  * Each vCPU has a thread in each process. Where the other vCPU is in another process, the caller's
  * parked thread there takes the readings, while the caller sleeps: two thread switches, as for a
- * hand-over. That is worth while only for a caller that keeps asking. It may ask about a few others
- * in turn, as one does that waits for several CPUs.
+ * hand-over. This pays off only for a caller that keeps asking. It may ask about a few others in
+ * turn, as a vCPU does that waits for several CPUs.
  */
 #include "vcpu/look.h"
 #include "common/faults.h"
@@ -186,9 +186,9 @@ static struct asked *asked_about(struct vcpu *me, u32 vcpu, u64 now)
 
 /*
  * How long an answer from another process is good at least to a caller that asks about N vCPUs in
- * turn, ns: N times GOOD_LOST. So all of them together cost it one look in GOOD_LOST at most, which
- * is what a single one without a processor costs. With VMI_PREEMPTED_ASK_NS until the next question
- * and the looks for the others, an answer still is not older than VMI_PREEMPTED_LATE_NS.
+ * turn, ns: N times GOOD_LOST. So all of them together cost at most one look in each GOOD_LOST, as
+ * much as a single vCPU without a processor. With VMI_PREEMPTED_ASK_NS until the next question and
+ * the looks for the others, an answer still is not older than VMI_PREEMPTED_LATE_NS.
  */
 static u64 good_in_turn(const struct vcpu *me, u64 now)
 {

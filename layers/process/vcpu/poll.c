@@ -7,21 +7,20 @@
  * than what many programs do in between. A vCPU that looks for a moment before it sleeps saves
  * both.
  *
- * It only waits for other vCPUs: without one that runs, on another processor, nothing can come that
- * soon. How long it looks follows what came: it starts when another vCPU has ended a halt soon,
- * grows while such halts are longer than the looks, and shrinks with each longer one. The time at
- * which the interrupt was sent counts: the start of an idle processor can take longer than the work
- * of the other side.
+ * It only polls for other vCPUs: if none runs on another processor, no event can arrive that soon.
+ * The time to poll adapts. It starts when another vCPU has ended a halt soon, grows while such
+ * halts are longer than the polls, and shrinks with each halt that is too long for a poll. The time
+ * at which the interrupt was sent counts: the start of an idle processor can take longer than the
+ * work of the other side.
  *
- * A device's thread that looks for work on another processor (phv_device.looks) is waited for in
- * the same way, as long as it does not sleep: it bounds its looks itself.
+ * The vCPU also polls for a device's thread that looks for work on another processor
+ * (phv_device.looks), as long as that thread does not sleep: it bounds its looks itself.
  *
- * Time between two looks means that something else wants the processor, and has had to wait for it.
- * A vCPU that waits for a device yields, since the program that answers may be on its processor. So
- * what counts there is whether an interrupt arrived then and had to wait, or others had the
- * processor for longer than any answer takes. In either case the vCPU sleeps at once for a number
- * of halts, which doubles each time: a time slice of another program costs as much as a hundred
- * looks win.
+ * A gap between two looks means that another program wants the processor, and had to wait for it. A
+ * vCPU that waits for a device yields, since the program that answers may be on its processor. So a
+ * gap counts there only if an interrupt arrived in it and had to wait, or if it is longer than any
+ * answer takes. In either case the vCPU sleeps at once for a number of halts, which doubles each
+ * time: a time slice of another program costs as much as a hundred looks win.
  */
 #include "vcpu/poll.h"
 #include "host/call.h"
@@ -97,7 +96,7 @@ static bool devices_look(const struct vcpu *v, u32 cpu)
 	return false;
 }
 
-/* What a vCPU that has looked for some ns may wait for without a sleep. */
+/* What a vCPU that has polled for some ns may wait for without a sleep. */
 enum awaited {
 	AWAITED_NOTHING,
 	AWAITED_DEVICE,
@@ -227,7 +226,7 @@ void poll_end(struct vcpu *v, bool won)
 	u64 looked;
 
 	WRITE_ONCE(v->s.polling, 0);
-	/* What arrived during the poll must not hide that it had to wait. */
+	/* An event that arrived during the poll had to wait. A won poll must not hide that. */
 	if (won && v->poll_device && passed(v, now_ns()))
 		v->poll_lost = late(v) > POLL_GAP && !FAULT(POLL_LATE_UNSEEN);
 	looked = v->poll_last - v->poll_start - v->poll_away;

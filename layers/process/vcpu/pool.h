@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* The process pool: which process is which space. */
+/* The process pool: which process has which space. */
 #ifndef PROCESS_POOL_H
 #define PROCESS_POOL_H
 

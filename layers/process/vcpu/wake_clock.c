@@ -4,19 +4,20 @@
  *
  * The monitor seldom corrects the clock while the machine is idle. If the host's clock has got
  * another rate since, the clock is wrong. So a vCPU that wakes up compares the two, at
- * most every CHECK_NS in the whole machine, which costs it a host call. Only if the clock is wrong
- * does it wake the monitor, and wait.
+ * most every CHECK_NS in the whole machine, which costs it a host call. If the clock is wrong, the
+ * vCPU wakes the monitor and waits.
  *
- * The monitor can take back what the clock is ahead only if nothing can notice: all vCPUs have
- * slept for longer than that, and none reads the clock before the correction. A vCPU that wakes up
- * clears `asleep` under the lock. Where it needs no comparison, it clears `asleep`, and then looks
- * for the lock; the holder of the lock then looks for vCPUs that are awake. So either the holder
- * sees that the other vCPU is awake, or that one waits for the lock before it reads the clock.
+ * The monitor can set back a clock that is ahead only if nothing can notice: all vCPUs have slept
+ * for longer than the difference, and none reads the clock before the correction. A vCPU that wakes
+ * up clears `asleep` under the lock. Where it needs no comparison, it clears `asleep`, and then
+ * looks for the lock; the holder of the lock then looks for vCPUs that are awake. So either the
+ * holder sees that the other vCPU is awake, or that one waits for the lock before it reads the
+ * clock.
  *
- * Only the monitor writes the clock. What the vCPU asks for is in clock_wanted, and one compare and
- * exchange ends it: the monitor claims it, or the vCPU takes it back. After a claim the vCPU waits
- * for its end, which takes as long as any change of the clock: readers of the clock wait for that,
- * too.
+ * Only the monitor writes the clock. clock_wanted has the vCPU's request. One compare and exchange
+ * ends it: the monitor claims it, or the vCPU takes it back. After a claim the vCPU waits for the
+ * end of the correction, which takes as long as any change of the clock. Readers of the clock wait
+ * for that, too.
  */
 #include "vcpu/wake_clock.h"
 #include "common/faults.h"

@@ -99,7 +99,7 @@ pub fn status(kind: Kind) -> u32 {
     })
 }
 
-/// The number of an event, but for those of connections, which are numbers of the guest's.
+/// The number of an event. For a connection's event it is the guest's number of the connection.
 pub fn event(event: &Event) -> (u32, u32) {
     match event {
         Event::Added { id, .. } => (word(layout::VBUS_EVENT_ADDED), *id),

@@ -2,7 +2,7 @@
 //! A console on the machine's bus: bytes between the guest and a client of a Unix socket.
 //!
 //! One client at a time is served; others wait. Without a client the guest's bytes stay in its
-//! queue, and what a client has not taken goes to the next one.
+//! queue, and bytes that a client has not taken go to the next client.
 
 use crate::card::word;
 use paravane_confine::pass_files;
@@ -211,7 +211,7 @@ impl Console {
         if self.input.is_empty() {
             return Ok(false);
         }
-        // What no buffers of the guest are large enough for is lost.
+        // Input that is larger than all of the guest's buffers is lost.
         let waits = rx.scatter(&self.input, 0, MORE)? == Sent::NoBuffer;
         if !waits {
             self.input.clear();
@@ -335,7 +335,7 @@ impl Device for Console {
         let takes = self.hears() && self.left().is_empty();
         let tx = match &self.tx {
             Some(tx) if takes => rests(tx),
-            // What it has posted already stays there.
+            // The buffers that it has posted already stay there.
             Some(tx) => self.refused.is_some() && tx.rest(),
             None => false,
         };

@@ -173,7 +173,7 @@ fn what_a_client_wrote_before_it_left_reaches_the_guest() {
     // A child that another test starts just now may have a copy of the descriptor.
     client.shutdown(Shutdown::Both).unwrap();
     drop(client);
-    // The bridge hears of its end by a write first.
+    // The bridge learns of its end by a write first.
     guest.send(&[(b"for the next one", 0)]);
     look(&mut guest);
     assert_eq!(taken(&mut guest), 0, "nobody has these bytes");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A card on the bus of a vbusd. The monitor is the client; its memory, not the guest's, is what
-//! vbusd maps, and each frame is copied between the two, once.
+//! A card on the bus of a vbusd. The monitor is the client. vbusd maps the monitor's memory, not
+//! the guest's, and each frame is copied once between the two.
 //!
 //! The monitor agrees with the device on what may be unfinished in frames, and the guest with the
 //! card. Where the two differ, the card finishes frames.
@@ -55,7 +55,7 @@ pub struct Far {
 impl From<Outside> for Trouble {
     fn from(outside: Outside) -> Self {
         // The client has looked for all of its frames in its own memory and those of others, which
-        // stay while it has them. So it is the guest's.
+        // stay while it has them. So the fault is the guest's.
         Trouble::Guest(Broken::Memory(outside))
     }
 }
@@ -347,7 +347,7 @@ impl Device for Far {
     }
 
     fn polls(&mut self, _: ConnectionId) -> bool {
-        // Only memory is looked at.
+        // Only memory is read.
         self.place.client.is_some() && self.port.is_up()
     }
 

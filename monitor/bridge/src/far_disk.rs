@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk on the bus of a vbusd. The monitor is the client; its memory, not the guest's, is what
-//! vbusd maps, and data is copied between the two. A request of the guest becomes requests of at
+//! A disk on the bus of a vbusd. The monitor is the client. vbusd maps the monitor's memory, not
+//! the guest's, and data is copied between the two. A request of the guest becomes requests of at
 //! most [`PART`] bytes.
 //!
 //! Where vbusd ends, the guest's requests wait until the monitor has joined again, and are made
@@ -75,7 +75,7 @@ impl Taken {
         }
     }
 
-    /// What was asked for and is not done has to be asked for again.
+    /// Makes the requests that are not done be sent again.
     fn rewind(&mut self) {
         self.asked = self.got;
         self.whole = false;
@@ -275,7 +275,7 @@ impl Device for FarDisk {
         if self.id != Some(id) {
             return;
         }
-        // What the bus still does for it touches the monitor's memory only.
+        // The bus may still carry out its requests, but touches the monitor's memory only.
         (self.id, self.queue, self.parts) = (None, None, None);
         self.first += self.taken.len() as u64;
         self.taken.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A card that shares: frames in other clients' memory, and what a vbusd that was taken over says
-//! of them.
+//! A card that shares: frames in other clients' memory, and their records from a vbusd that was
+//! taken over.
 
 use crate::hostile_vbusd::{HostileVbusd, Script, Theirs};
 use crate::model::Model;
@@ -54,7 +54,7 @@ fn passes(guest: &mut Guest) {
     guest.bridge.serve(true, 1);
 }
 
-/// What is said of a frame of which these bytes are in the other's memory.
+/// The record of a frame of which these bytes are in the lender's memory.
 fn record(place: u32, lender: u32, parts: &[(u32, u32)]) -> Vec<u8> {
     let lent = Lent {
         place,
@@ -89,7 +89,7 @@ fn a_frame_in_another_s_memory_is_the_guest_s() {
     let (mut guest, mut theirs) = card(&vbusd);
     let file = memory(BYTES, fixed());
     theirs.lends(0, LENDER.into(), Some(&file));
-    // What is another connection's is nothing to this one.
+    // Events of another connection do not affect this one.
     theirs.tell(Event::Withdrawn {
         connection: ConnectionId(2),
         place: 0,
@@ -160,7 +160,7 @@ fn what_makes_no_sense_of_a_lent_frame_ends_the_connection() {
     }
 }
 
-/// Memory that could shrink, or is none, would end the process where it is read.
+/// A read of memory that could shrink, or of a file that is no memory, would end the process.
 #[test]
 fn only_sealed_memory_of_others_is_mapped() {
     let vbusd = HostileVbusd::start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a card and a disk of a vbusd that was taken over, or of a neighbour on the bus, can do to
-//! the guest: say what they like in answers and frames, and nothing else.
+//! A vbusd that was taken over, or a neighbour on the bus, can send the guest any answers and
+//! frames by its cards and disks, and can do nothing else to it.
 
 use crate::hostile_vbusd::{HostileVbusd, Script, Theirs};
 use crate::model::Model;
@@ -42,7 +42,7 @@ fn passes(guest: &mut Guest) {
     guest.bridge.serve(true, 1);
 }
 
-/// A neighbour's frame comes as it is, and says nothing of what the guest has not agreed to. One
+/// A neighbour's frame arrives unchanged, without flags that the guest has not agreed to. A frame
 /// that does not fit is lost.
 #[test]
 fn a_frame_of_the_bus_is_bytes_in_a_buffer_and_nothing_else() {
@@ -250,7 +250,7 @@ fn the_device_says_which_notifications_are_rare() {
         (bytes(&[30, 0, 0, 0]), 30),
         (bytes(&[0, 0, 0, 0]), 0),
         (Reply::Error(unknown), 20),
-        // What cannot be is no answer.
+        // An answer that cannot be right is not passed on.
         (bytes(&[0xff; 4]), 20),
         (bytes(&[30]), 20),
     ] {
@@ -271,8 +271,8 @@ fn the_device_says_which_notifications_are_rare() {
     }
 }
 
-/// The guest's driver learns whether frames reach the device's network, and gets no event that
-/// makes no sense.
+/// The guest's driver learns whether frames reach the device's network. Invalid events do not reach
+/// it.
 #[test]
 fn the_state_of_the_device_s_link_is_the_guest_s() {
     let vbusd = HostileVbusd::start();
@@ -364,7 +364,7 @@ fn disk(vbusd: &HostileVbusd, script: Script) -> Result<(Guest, Theirs), Error> 
 const HEADER: u64 = BUFFERS;
 const DATA: u64 = BUFFERS + 0x1000;
 
-/// Asks for a sector. What is read goes to `DATA`.
+/// Asks for a sector. The data goes to `DATA`.
 fn ask(guest: &mut Guest, operation: u64, sector: u64) {
     let mut header = [0; size_of::<BlockRequest>()];
     let mut put = |at: usize, from: &[u8]| header[at..at + from.len()].copy_from_slice(from);
@@ -423,7 +423,7 @@ fn served(theirs: &mut Theirs, status: u64) {
     );
 }
 
-/// A size, a sector, and a status are checked as a disk's own.
+/// The size, sectors and statuses that vbusd reports are checked as those of a local disk.
 #[test]
 fn a_disk_of_the_bus_is_what_vbusd_said_first_and_fails_where_it_says_nonsense() {
     let vbusd = HostileVbusd::start();

@@ -357,7 +357,7 @@ pub fn address(input: &mut Input<'_>) -> u64 {
     }
 }
 
-/// What a driver of any device may do: one of ten kinds.
+/// A step of a driver of any device, of one of ten kinds.
 pub fn step(guest: &mut Guest, input: &mut Input<'_>, kind: u8) {
     match kind % 10 {
         0 | 1 => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: as `fuzz`, of a disk. Requests of any content are under way while the driver
-//! changes its rings, closes the connection and begins again. A disk that may not be written keeps
-//! its content, and none changes its size.
+//! Fuzz target: as `fuzz`, for a disk. Requests of any content are under way while the driver
+//! changes its rings, closes the connection and begins again. A read-only disk keeps its content,
+//! and no disk changes its size.
 
 use crate::fuzz::{Canary, STEPS, address, step};
 use crate::test_guest::Guest;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz targets: a card (`far`) and a disk (`far_disk`) of a vbusd that has been taken over. It
-//! answers, and writes into rings, buffers and sockets of the monitor, whatever it likes, while the
-//! guest does what it likes, and its vCPUs a little of the work. The bridge must not panic, hang,
+//! sends any answers, and writes anything into rings, buffers and sockets of the monitor. Meanwhile
+//! the guest does anything, and its vCPUs do a little of the work. The bridge must not panic, hang,
 //! or write where no buffer lies.
 
 use crate::far_share_tests::{BYTES, LENDER, fixed, memory};

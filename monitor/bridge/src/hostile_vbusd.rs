@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A vbusd that says and writes what a test wants: it takes every client, and gives the test the
-//! other ends of all that the client has.
+//! A vbusd that sends and writes what a test wants. It accepts every client, and gives the test the
+//! other ends of the client's sockets and memory.
 
 use paravane_vbus::ethernet::call;
 use paravane_vbus::{ConnectionId, Event, Interface};
@@ -86,7 +86,7 @@ impl HostileVbusd {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// What `join` makes of a device, and that device's end, if a client got so far.
+    /// The result of `join` for a device, and that device's end, if a client got so far.
     pub fn join<T>(&self, script: Script, join: impl FnOnce() -> T) -> (T, Option<Theirs>) {
         *self.script.lock().unwrap() = script;
         let made = join();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interrupts of a guest's queues: the line of its bridge, or vectors that the guest chose.
 //!
-//! All of it happens on the bridge's thread. So when a command that moves an interrupt is over, all
-//! that came before it is requested at the vCPU that it left, and nothing more goes there.
+//! All of this happens on the bridge's thread. So when a command that moves an interrupt is done,
+//! all earlier interrupts are requested at the old vCPU, and no later one goes there.
 
 use crate::bridge::CONNECTIONS;
 use crate::planted::{self, Fault};

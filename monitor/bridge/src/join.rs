@@ -48,7 +48,7 @@ impl Rejoin for Requests {
     }
 }
 
-/// What the thread does at each attempt until it is done.
+/// The work of the thread at each attempt until it is done.
 trait Attempt: Send {
     /// Returns whether it is done.
     fn attempt(&mut self, waker: &Waker) -> bool;
@@ -193,11 +193,11 @@ impl<T: Rejoin> Join<T> {
         };
         // The thread ends only with the machine.
         let _ = self.joiner.jobs.send(Box::new(lost));
-        // Fails only if the counter is full, which wakes all the same.
+        // Fails only if the counter is full, which also wakes the thread.
         let _ = rustix::io::write(&self.joiner.bell, &1u64.to_ne_bytes());
     }
 
-    /// What there is to know since the last call.
+    /// The news since the last call.
     pub fn news(&mut self) -> Option<News<T>> {
         let news = self.news.try_recv().ok();
         if matches!(news, Some(News::Joined(_))) {

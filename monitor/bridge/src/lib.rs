@@ -4,10 +4,10 @@
 //! A machine has a bus of its own inside the monitor: a [`paravane_vbus::Vbus`] of which the guest
 //! is the only client. The [`Bridge`] is its connector. It takes the guest's commands from a
 //! register, maps the guest's rings, passes notifications to the devices of the bus, and
-//! interrupts. All of that runs on the bridge's thread. What the guest writes is hostile input.
+//! interrupts. All of that runs on the bridge's thread. All that the guest writes is hostile input.
 //!
 //! A device of that bus does the work. [`Stack`] is a card on the user-mode network, [`Wire`] one
-//! on a tap or on passt; they are of the crate `paravane-vbus-cards`. [`Far`] is a card on the bus
+//! on a tap or on passt; they are in the crate `paravane-vbus-cards`. [`Far`] is a card on the bus
 //! of a vbusd, of which the monitor is a client: frames are copied between the guest's memory and
 //! the monitor's, so vbusd never has memory of a guest. [`FarDisk`] is a disk there. [`Disk`] is a
 //! disk, [`Console`] a console. A machine with several devices has a bridge for each, so each has a

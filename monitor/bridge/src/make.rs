@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bridges by what they bring to a machine, and the policies of their threads.
+//! Makes bridges for each kind of device, and chooses the policies of their threads.
 
 use crate::bridge::{Bridge, Whole, poll};
 use crate::console::Console;

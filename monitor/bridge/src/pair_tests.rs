@@ -35,7 +35,7 @@ fn an_answer_comes_by_the_pair_of_the_question() {
     }
 }
 
-/// A pair that never posts a buffer holds its own answer up for a moment, and then none.
+/// A pair that never posts a buffer delays its own answer for a moment, and no later answer.
 #[test]
 fn a_pair_that_stands_still_stops_no_other() {
     let mut guest = guest();
@@ -57,7 +57,7 @@ fn a_pair_that_stands_still_stops_no_other() {
         guest.work(1);
         assert!(answered(&mut guest, 1));
     }
-    // Neither does one whose frame never ends.
+    // A pair whose frame never ends does not do so either.
     let mut guest = self::guest();
     guest.up_pairs(layout::VBUS_ETHERNET_CAP_CHAIN, 2);
     guest.send(&[(&query()[..20], layout::VBUS_ETHERNET_MORE)]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mistakes of buses that a test can plant, to see that drivers' tests find them. Only builds with
-//! the feature `test-hooks` have them.
+//! Mistakes of buses that a test can plant, to prove that drivers' tests find them. Only builds
+//! with the feature `test-hooks` have them.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Fault {
     OneInterrupt = 11,
     /// A connection has the interrupts of the last one with its number.
     KeepsInterrupts = 12,
-    /// What a device reads outside of memory is zeroes.
+    /// A device's read outside of memory gives zeroes.
     ReadsOutside = 13,
     /// The result of a call that is as long as its argument is lost.
     LosesResults = 14,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the conformance guest finds on virtual buses: nothing of it reaches further than the
+//! The devices that the conformance guest finds on virtual buses. None of them leads out of the
 //! machine.
 
 use crate::bridge::Bridge;

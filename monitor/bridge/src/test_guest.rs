@@ -330,7 +330,7 @@ impl Guest {
         self.call(layout::VBUS_ETHERNET_LINKUP, &[]).unwrap();
     }
 
-    /// What follows is about this pair.
+    /// Makes the calls that follow work on this pair.
     pub fn switch_to(&mut self, pair: usize) {
         while self.others.len() <= pair.max(self.pair) {
             self.others.push([None, None]);

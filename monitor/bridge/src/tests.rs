@@ -274,7 +274,7 @@ fn a_driver_that_looks_by_itself_is_not_interrupted() {
     assert_eq!(guest.count.raised.load(Ordering::SeqCst), before + 1);
 }
 
-/// A driver that waits for both hears once of a frame that was sent and one that came.
+/// A driver that waits for both gets one interrupt for a frame that was sent and one that came.
 #[test]
 fn a_round_is_one_interrupt() {
     let mut guest = guest();
@@ -326,7 +326,7 @@ fn another_driver_finds_nothing_of_the_first() {
     assert_eq!(guest.received().len(), 1);
 }
 
-/// A call is a command as a store is, and says how it ended.
+/// The call `bus.command` carries out a command as a store does, and returns the status.
 #[test]
 fn a_command_by_a_call_answers() {
     let mut guest = guest();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine makes of a bus of vbusd whose devices do not work, or not yet.
+//! A machine on a bus of vbusd whose devices do not work, or do not work yet.
 
 use crate::hostile_vbusd::{HostileVbusd, Script};
 use crate::test_guest::waker;
@@ -21,7 +21,7 @@ fn card(refused: Option<Kind>) -> Script {
     }
 }
 
-/// Whatever vbusd says, it may be otherwise in a moment. The machine asks again, and not too often.
+/// Any answer of vbusd may be different a moment later. The machine asks again, but not too often.
 #[test]
 fn a_device_that_vbusd_refuses_is_tried_until_it_works() {
     let (_reactor, waker) = waker();
@@ -61,7 +61,7 @@ fn a_device_that_vbusd_refuses_is_tried_until_it_works() {
     }
 }
 
-/// A card without an address is none, and stays away.
+/// A card without an address is not added.
 #[test]
 fn a_device_that_makes_no_sense_is_left_out() {
     let (_reactor, waker) = waker();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A card on what looks like a tap, a pair of sockets that keep frames apart; and on what looks
-//! like passt, a stream.
+//! A card on a pair of sockets that stands in for a tap and keeps frames apart, and on a stream
+//! that stands in for passt.
 
 use crate::card::cap;
 use crate::test_guest::Guest;
@@ -37,7 +37,7 @@ fn arrives(guest: &mut Guest, host: &OwnedFd, header: [u8; HEADER], frame: &[u8]
     guest.work(left);
 }
 
-/// What one frame leaves in the space for it is no part of the next.
+/// The bytes that one frame leaves in its buffer are no part of the next frame.
 #[test]
 fn frames_of_any_length_reach_the_tap_whole() {
     let (mut guest, host) = guest(cap::CHAIN);
@@ -105,7 +105,8 @@ fn long_segments_come(kind: u8, takes: u32, flag: u64) {
     assert_eq!(without.received(), [(frame[..60].to_vec(), 0)]);
 }
 
-/// A stream has no headers, and takes frames in parts. What it does not take at once comes later.
+/// A stream has no headers, and takes frames in parts. The part that it does not take at once
+/// follows later.
 #[test]
 fn a_stream_has_whole_frames_and_loses_none() {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -147,8 +148,8 @@ fn a_stream_has_whole_frames_and_loses_none() {
     assert_eq!(guest.received(), [(frame(7), valid)]);
 }
 
-/// A guest that looks by itself is not interrupted, and one that was interrupted and is not done is
-/// not interrupted again: it knows that there is something.
+/// A guest that polls is not interrupted. A guest that has not handled all frames since its last
+/// interrupt is not interrupted again.
 #[test]
 fn a_stream_to_a_guest_that_is_never_done_interrupts_it_once() {
     const FRAMES: u32 = 2000;
@@ -219,8 +220,7 @@ fn its_thread_does_all_the_work_if_no_vcpu_may() {
     assert!(bridge.rare().is_none() && bridge.attributes().len() == 1);
 }
 
-/// A card that is to look for no time is done at once; one without such a setting looks for an
-/// answer.
+/// A card with a polling time of 0 sleeps at once. A card without this setting polls for an answer.
 #[test]
 fn a_card_looks_as_long_as_it_is_told() {
     for (poll, looks) in [(None, true), (Some(0), false), (Some(10_000), true)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What threads keep of root's capabilities.
+//! The capabilities that threads of a monitor of root keep.
 
 use super::thread_policies::{MONITOR, compile};
 use rustix::thread::CapabilitySet;
@@ -37,7 +37,7 @@ fn a_shared_folder_s_thread_gives_up_what_makes_rights() {
     }
 }
 
-/// All others have next to none: what they need they had before.
+/// All others have almost no capabilities: they did all that needs one before.
 #[test]
 fn every_thread_gives_up_what_it_does_not_need() {
     let special = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether files may come by a local socket. To close one can take as long as its sender wants: the
-//! last reference to a file of FUSE, or to a TCP connection that lingers.
+//! Whether files may come by a local socket. The sender can make the close of such a file take any
+//! time: it may be the last reference to a file of FUSE, or to a TCP connection that lingers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

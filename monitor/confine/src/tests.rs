@@ -11,7 +11,7 @@ use super::thread_policies::{MONITOR, compile};
 use seccompiler::BpfProgram;
 use std::collections::BTreeMap;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The kernel executed it, whatever the result.
@@ -161,7 +161,7 @@ fn no_thread_gets_further() {
                 "{name}: call {number} {args:x?}"
             );
         }
-        // What all threads need.
+        // Calls that all threads need.
         assert_eq!(
             fate(&filter, libc::SYS_write, [u64::MAX; 6]),
             Fate::Made,
@@ -246,7 +246,7 @@ fn arguments_decide() {
             [at, 0, 0o100_600, 0, 0, 0],
             Fate::Made,
         ),
-        // Neither setuid nor setgid, in any call that creates a file or changes its mode.
+        // No call that creates a file or changes its mode may set setuid or setgid.
         ("fs", libc::SYS_mknodat, [at, 0, 0o104_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mknodat, [at, 0, 0o012_600, 0, 0, 0], EPERM),
         ("fs", libc::SYS_mkdirat, [at, 0, 0o2755, 0, 0, 0], EPERM),

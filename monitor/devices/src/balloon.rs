@@ -88,7 +88,7 @@ impl Device for Balloon {
             if heads.is_empty() {
                 return driver.signal(queue);
             }
-            // Before the guest hears of it: afterwards the pages may contain data.
+            // Before the guest learns of it: afterwards the pages may contain data.
             give_back(driver, merge(ranges));
             for head in heads {
                 driver.push(queue, head, 0)?;
@@ -204,7 +204,8 @@ mod tests {
         let mut guest = guest();
         let (mut driver, mut balloon) = (guest.driver(F_REPORTING), Balloon::default());
         let before = blocks(&guest);
-        // Two adjacent ones, one that is not aligned, one that begins in memory and ends outside.
+        // Two adjacent ranges, one that is not aligned, and one that begins in memory and ends
+        // outside.
         let head = guest.offer(
             REPORTING,
             &[

@@ -70,7 +70,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// A console whose other end is a stream. What the guest prints waits until the host reads it.
+    /// A console whose other end is a stream. The guest's output waits until the host reads it.
     /// Once the stream is closed it is dropped.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ fn a_queue_without_end_is_worked_through_in_rounds() {
             "round {round}: {}",
             done - before
         );
-        // What is left is reported, and comes in the next round.
+        // The remaining chains are reported, and come in the next round.
         assert_eq!(driver.end_round(), 1);
     }
     // An empty queue is not visited again.

@@ -372,7 +372,7 @@ impl Device for Fs {
             self.policy(),
             THREADS,
             waker.clone(),
-            // What a request waits for is one host call, which cannot be split.
+            // A request waits for one host call, which cannot be split.
             Box::new(|request: &Request, _| request.execute()),
         ));
         Ok(())

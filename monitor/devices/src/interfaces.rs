@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a device on a tap hears of the tap's interface.
+//! The reports about a tap's interface that a device on the tap gets.
 
 use crate::{EventFlags, Waker};
 use paravane_net::{Changes, Interface};

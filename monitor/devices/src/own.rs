@@ -34,8 +34,8 @@ pub struct Kicked {
     pub stream: bool,
 }
 
-/// A device that is not virtio's. All methods are called on the device's own thread, but for
-/// [`start`](OwnDevice::start) and [`attach`](OwnDevice::attach), which are called before, and for
+/// A device that is not virtio's. All methods are called on the device's own thread, except for
+/// [`start`](OwnDevice::start) and [`attach`](OwnDevice::attach), which are called before, and
 /// [`kicked`](OwnDevice::kicked).
 pub trait OwnDevice: Send + fmt::Debug {
     /// `VMI_DEVICE_*`: what a driver must know.
@@ -70,8 +70,8 @@ pub trait OwnDevice: Send + fmt::Debug {
     fn write(&mut self, offset: u32, width: u32, value: u64);
 
     /// The driver has made the call `bus.command` with this guest-physical address. Nothing is
-    /// checked. Returns what the call does: a status, or an error made by [`refused`]. It is a
-    /// bridge that is asked.
+    /// checked. Returns what the call does: a status, or an error made by [`refused`]. Called only
+    /// for bridges.
     fn command(&mut self, address: u64) -> i32;
 
     /// Serves what happened on the host, if `host`, and the driver's notifications: a bit for each

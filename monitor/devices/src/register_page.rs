@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Register pages that are shared with a guest.
 //!
-//! A guest reads its devices' registers directly from these pages. They only display: the device's
-//! thread has the state and never reads it back, because a hostile guest may find ways to write the
-//! pages.
+//! A guest reads its devices' registers directly from these pages. The pages are only for display.
+//! The device's thread has the state and never reads it back, because a hostile guest may find ways
+//! to write the pages.
 
 use super::mmio::PAGE;
 use rustix::fs::{MemfdFlags, SealFlags};

@@ -130,8 +130,8 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    // The name gets the mode of the socket, so nobody can connect before a change. Another program
-    // may have replaced the name after it was made.
+    // The name gets the mode of the socket, so no other user can connect before a change. Another
+    // program may have replaced the name after it was made.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -230,7 +230,8 @@ mod tests {
         assert!(Listener::open(&address).is_err() && folder.path().join("gdb").exists());
     }
 
-    /// From the beginning: it gets the mode with its name, whatever the umask is.
+    /// This holds from the beginning: the socket gets its mode with its name, whatever the umask
+    /// is.
     #[test]
     fn only_this_user_may_connect() {
         use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What every kernel gets at its start: a command line and an initial RAM disk.
+//! Data that every kernel gets at its start: a command line and an initial RAM disk.
 
 use crate::ram::Ram;
 use anyhow::bail;

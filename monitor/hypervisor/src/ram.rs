@@ -78,8 +78,8 @@ impl Ram {
         Self::around(size, u64::MAX..u64::MAX, large_pages)
     }
 
-    /// The same with a gap in the guest-physical addresses, at multiples of a large page: what does
-    /// not fit below it follows it.
+    /// Reserves RAM with a gap in its guest-physical addresses, at multiples of a large page: RAM
+    /// that does not fit below the gap follows it.
     ///
     /// # Errors
     /// The size is not possible, or the host gives no memory.
@@ -144,7 +144,7 @@ impl Ram {
         &self.regions
     }
 
-    /// The same memory, for devices.
+    /// The RAM, in the form that devices use.
     pub fn memory(&self) -> Arc<GuestMemoryMmap> {
         Arc::new(self.memory.clone())
     }

@@ -16,7 +16,7 @@ fn regions_cover_everything_once() {
 fn cover_everything_once(ram: &Ram) {
     let regions: Vec<_> = ram.regions().iter().map(|r| (r.gpa, r.size)).collect();
     assert_eq!(regions, [(0, 1 << 30), (1 << 30, 4 << 20)]);
-    // What is written across the boundary is in both files.
+    // Bytes that are written across the boundary are in both files.
     ram.write((1 << 30) - 2, b"abcd").unwrap();
     let read = |region: usize, offset: u64| {
         let mut bytes = [0; 2];

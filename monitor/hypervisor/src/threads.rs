@@ -30,7 +30,7 @@ impl Threads {
         Ok(())
     }
 
-    /// The same under a policy. Returns when the policy is in force.
+    /// Starts a thread under a policy. Returns when the policy is in force.
     ///
     /// # Errors
     /// The host gives no thread, or the policy cannot be entered.

@@ -69,7 +69,7 @@ fn only_what_changes_is_written_and_what_went_away_is_undone() {
     assert_eq!(text(&tree, "kernel/a.c").unwrap(), "one\nTWO\nthree\n");
     let times = ["kernel/a.c", "kernel/b.c", "arch/new.c"].map(|path| time(&tree, path));
 
-    // The same patch; one file of the overlay changed, one removed.
+    // The patch is unchanged. One file of the overlay has changed, and one is removed.
     let tree = open(&folder, &source);
     tree.apply(&recipe(&[("arch/new.c", b"2")], &[PATCH]), &progress)
         .unwrap();
@@ -140,7 +140,7 @@ fn a_file_that_a_patch_does_not_find_is_named() {
     assert!(error.to_string().contains("kernel/a.c"), "{error}");
 }
 
-/// One test, because a signal is there for the whole process.
+/// This is one test, because a signal affects the whole process.
 #[test]
 fn lines_are_whole_and_a_signal_ends_what_builds() {
     let (folder, source) = source();

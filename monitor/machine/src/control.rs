@@ -74,7 +74,7 @@ pub enum Request {
     },
     /// Where its code is: a file with [`crate::layout::Layout`] in JSON.
     Layout,
-    /// The kernel's file, for its symbols. The monitor reads it too, so who asks must not move its
+    /// The kernel's file, for its symbols. The monitor reads it too, so a client must not move its
     /// position.
     Kernel,
 }

@@ -17,7 +17,7 @@ impl Initramfs {
     /// Adds a directory. `path` has no leading slash, here and below.
     ///
     /// # Errors
-    /// None in practice, here and below, but for a file of 4 GiB: the archive is in memory.
+    /// None in practice, here and below, except for a file of 4 GiB: the archive is in memory.
     pub fn directory(&mut self, path: &str, permissions: u32) -> io::Result<()> {
         self.entry(path, ModeFileType::Directory, permissions, &[])
     }

@@ -142,7 +142,7 @@ impl Restarts {
         self.count
     }
 
-    /// What follows from the end of a life that has lasted for `lasted`.
+    /// The consequence of the end of a life that has lasted for `lasted`.
     pub fn next(&mut self, end: LifeEnd, lasted: Duration) -> Next {
         // The first start is reported to the user, who can mend it.
         if end == LifeEnd::Asked || (end == LifeEnd::NotStarted && self.count == 0) {

@@ -55,7 +55,7 @@ impl HostKernel {
 
     /// The kind of entry, by the call chain: addresses from the innermost to the outermost.
     pub fn kind(&self, chain: &[u64]) -> String {
-        // What is not in the kernel marks the parts of a chain.
+        // Addresses that are not in the kernel mark the parts of a chain.
         let kernel = |address: &&u64| (1 << 63..u64::MAX - 0xfff).contains(*address);
         let names: Vec<&str> = chain
             .iter()
@@ -83,7 +83,8 @@ fn kind_of(names: &[&str]) -> String {
             return "interrupt of a device".to_string();
         }
         if *name == CALLS {
-            // A function that ends in a jump leaves no trace: then it is what it jumped to.
+            // A function that ends in a jump leaves no trace: the chain then has the function that
+            // it jumped to.
             let call = outermost.find(|name| !WAY_IN.iter().any(|way| name.starts_with(way)));
             return match call {
                 None => "entry of a call".to_string(),

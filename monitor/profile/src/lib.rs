@@ -4,10 +4,10 @@
 //! A [`Session`] watches the machine's processes for a while. The CPU time of each thread, and the
 //! time for which it was ready and had no CPU, come from /proc. Samples of perf ([`perf`]) say what
 //! a thread did with its CPU time: the address tells guest programs, guest kernel and layer apart
-//! ([`place`]). Where perf may not be used, /proc only tells the host's user mode from its kernel.
-//! A [`Report`] has the result, and [`table`] prints it.
+//! ([`place`]). Where perf may not be used, /proc only distinguishes the host's user mode from its
+//! kernel. A [`Report`] has the result, and [`table`] prints it.
 //!
-//! Nothing here runs in the monitor, and nothing is asked of the guest.
+//! Nothing here runs in the monitor, and the guest takes no part.
 
 #![forbid(unsafe_code)]
 

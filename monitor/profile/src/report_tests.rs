@@ -119,7 +119,7 @@ fn functions_are_sorted_and_limited() {
 }
 
 proptest! {
-    /// Whatever the host says, the shares of a vCPU are its whole time.
+    /// For any figures of the host, the shares of a vCPU add up to its whole time.
     #[test]
     fn shares_are_complete(
         samples: [u32; 4], cpu in 0u64..3_000, ready in 0u64..3_000, host: bool, by_perf: bool

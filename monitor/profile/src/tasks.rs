@@ -86,7 +86,7 @@ pub fn times(pid: u32, tid: u32) -> Option<Times> {
     })
 }
 
-/// What changes when a thread gets a CPU, if it is ready or runs; `None` if it sleeps.
+/// A text that changes when a thread gets a CPU, if it is ready or runs; `None` if it sleeps.
 pub fn ready(pid: u32, tid: u32) -> Option<String> {
     let folder = format!("/proc/{pid}/task/{tid}");
     let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;

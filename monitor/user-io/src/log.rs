@@ -223,7 +223,7 @@ mod tests {
         };
         assert_eq!(rings(&mut state), 4);
         assert_eq!(rings(&mut state), 4);
-        // What is left out fills no file.
+        // Lines that are left out fill no file.
         let lost = (0..4096).filter(|_| state.line(&line, |_| Err(Errno::AGAIN)));
         assert_eq!(lost.count(), 0);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Standard output and standard error, written without waiting, from any thread.
 //!
-//! Their readers may not read: the next program of a pipe sleeps, a terminal's window hangs. What
-//! waits for such a reader waits for ever. To ask by poll() first is not enough. A terminal calls
-//! itself writable when it takes one byte, and blocks in the middle of the second; what another
-//! thread or program writes between poll() and write() can fill the pipe. So pipes and terminals
-//! are opened again, in non-blocking mode. The mode of the descriptors that this program was given
-//! stays: it belongs to all programs that share them.
+//! Their readers may not read: the next program of a pipe sleeps, a terminal's window hangs. A
+//! thread that waits for such a reader waits for ever. It is not enough to ask by poll() first. A
+//! terminal calls itself writable when it takes one byte, and blocks in the middle of the second;
+//! what another thread or program writes between poll() and write() can fill the pipe. So pipes and
+//! terminals are opened again, in non-blocking mode. The mode of the descriptors that this program
+//! was given stays: it belongs to all programs that share them.
 
 use crate::events::{PollFlags, Waits, is_ready};
 use crate::signals::{Interrupted, Signals};

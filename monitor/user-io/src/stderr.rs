@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Standard error that never blocks. A guest can fill the pipe, and its reader may not read. The
-//! machine must end all the same.
+//! machine must end nevertheless.
 
 use crate::outlet::Outlet::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

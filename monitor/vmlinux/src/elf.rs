@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(build_id(b"x"), None);
     }
 
-    /// This test is a program itself.
+    /// Reads this test's own program.
     #[test]
     fn functions_do_not_overlap_and_have_a_size() {
         let file = std::fs::read("/proc/self/exe").unwrap();

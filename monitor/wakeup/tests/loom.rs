@@ -125,8 +125,7 @@ fn a_futex_on_the_work_loses_a_wake() {
     loom::model(|| notify_twice(|device| device.futex.wait(&device.notify, 0)));
 }
 
-/// A sleep and a wake without the waker's barrier. It shows that the model finds a wake that is
-/// lost.
+/// A sleep and a wake without the waker's barrier: the model finds the lost wake.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_a_barrier_a_wake_is_lost() {
@@ -317,7 +316,7 @@ impl Vcpu {
         }
     }
 
-    /// The same by the monitor.
+    /// The monitor sets pending bits, and wakes the vCPU if it waits.
     fn tell(&self, bits: u32) {
         self.target().set_pending(bits);
         if self.target().find() == Found::Waiting {
@@ -364,7 +363,7 @@ fn polling_that_is_taken_back_too_late_loses_a_wake() {
     loom::model(|| notify_looking(TakesBack::AfterIt, Vcpu::notify, Vcpu::notify));
 }
 
-/// The same with the monitor.
+/// The monitor, as the sender, still reads that the vCPU looks, after its last look.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn polling_that_is_taken_back_too_late_loses_a_wake_of_the_monitor() {

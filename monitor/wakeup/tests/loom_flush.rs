@@ -7,8 +7,8 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that comes
-/// into the process sees that a flush is wanted, or is seen and asked.
+/// `flush_elsewhere()` of `vcpu/remote_flush.c` and `pool_get()`, `mm_sync()`: a vCPU that enters
+/// the process sees that a flush is wanted, or the vCPU that flushes sees it and asks it.
 #[test]
 fn a_remote_flush_reaches_every_vcpu() {
     loom::model(|| {
@@ -49,8 +49,8 @@ fn a_kernel_flush_reaches_every_process() {
     });
 }
 
-/// `wanted_of()` of `mm/sync.c`: a flush that is said to be done has compared what was wanted, the
-/// kernel's range and the user range, by whichever thread and for whomever it was done.
+/// `wanted_of()` of `mm/sync.c`: when a flush is reported as done, the kernel's range and the user
+/// range that were wanted have been compared, whichever thread did it and for whichever vCPU.
 #[test]
 fn a_flush_that_is_done_has_compared_what_was_wanted() {
     struct Process {

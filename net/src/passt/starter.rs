@@ -146,7 +146,7 @@ impl Drop for Exit {
     }
 }
 
-/// Gives up what the process has of its parent, but for standard error and the socket.
+/// Gives up all that the process has of its parent, except for standard error and the socket.
 fn alone(socket: &OwnedFd) {
     // A signal of the terminal is for the parent. Fails only for the leader of a group.
     let _ = setsid();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What passt is asked to do, and when it is not asked.
+//! The arguments with which passt is started, and the cases in which it is not.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn what_it_cannot_do_is_known_before() {
     assert_eq!(with("80:80", "[2001:db8::1]:53 192.0.2.1:53"), None);
 }
 
-/// It has one place for each number and protocol, whatever the host's address is.
+/// passt has one entry for each number and protocol, whatever the host's address is.
 #[test]
 fn one_number_leads_to_one_port() {
     let with = |publish: &[&str]| {
@@ -84,7 +84,7 @@ fn one_number_leads_to_one_port() {
     }
 }
 
-/// With none, it would lead queries to the host's loopback.
+/// Without a name server, passt would lead queries to the host's loopback.
 #[test]
 fn names_are_led_only_to_a_name_server() {
     for (resolvers, leads) in [(vec![], false), (vec!["192.0.2.1:53"], true)] {
@@ -128,7 +128,7 @@ fn the_question_is_for_the_gateway() {
     assert!(frame.ends_with(&Ipv4Addr::new(10, 0, 2, 2).octets()));
 }
 
-/// A router's advertisement comes before, or instead.
+/// A router's advertisement comes before the answer, or in place of it.
 #[test]
 fn only_an_answer_to_the_question_is_an_answer() {
     let config = Config::default();

@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// Where the kind of a source begins in the number that the host returns.
 const KIND: u32 = 56;
 
-/// What has reported.
+/// The source of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The time of [`Events::alarm`] has come.

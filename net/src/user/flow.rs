@@ -124,7 +124,7 @@ pub struct Flow {
     ack_delay: bool,
     /// Pieces of data of the guest to be acknowledged at once.
     prompt: u32,
-    /// What `prompt` is after the next acknowledgement that waits in vain.
+    /// The value of `prompt` after the next acknowledgement that waits in vain.
     next_prompt: u32,
     /// When the guest must have acknowledged the end.
     last: Option<Instant>,
@@ -135,7 +135,7 @@ pub struct Flow {
     pub late_count: u32,
 }
 
-/// What there is to do after a flow was served.
+/// The next step after a flow was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing until something comes, or its deadline.
@@ -344,8 +344,8 @@ impl Flow {
         let last = ending.then(|| last.unwrap_or(wire.now + TIMEOUT));
         self.last = last;
         let over = [last, self.doubt].into_iter().flatten().min();
-        // What came before a failure reaches the guest before it. A reset that overtakes data is
-        // one with a wrong number, too.
+        // Data that came before a failure reaches the guest before the failure. A reset that
+        // overtakes data is one with a wrong number, too.
         let failed = self.host.failed() && self.owed == 0;
         let given_up = failed || over.is_some_and(|over| over <= wire.now);
         if given_up {
@@ -386,9 +386,9 @@ impl Flow {
             _ if wire.out.stuck() => Next::Stuck,
             // The guest has taken its SYN back.
             tcp::State::Listen => Next::Ended,
-            // A reset has been sent, or the guest does not tell where it is. Or both ends have
-            // closed, and the last acknowledgement was sent: on this wire it arrives. What the
-            // guest has sent before is passed on first.
+            // A reset has been sent, or the guest's Ethernet address is not known. Or both ends
+            // have closed, and the last acknowledgement was sent: on this wire it arrives. Data
+            // that the guest has sent before is passed on first.
             tcp::State::Closed if given_up || !tcp.can_recv() => Next::Ended,
             tcp::State::TimeWait if self.quiet && !tcp.can_recv() => Next::Ended,
             _ => Next::Wait,

@@ -335,7 +335,8 @@ mod tests {
         bytes
     }
 
-    /// What a guest does that sends the packet on: it adds the rest to what the field holds.
+    /// Completes a partial checksum as a guest does that forwards the packet: it adds the rest to
+    /// the value in the field.
     #[test]
     fn a_partial_checksum_completes_to_the_whole_one() {
         for length in [0, 1, 2, 3, 1000, 60_000] {

@@ -4,7 +4,7 @@
 //! smoltcp 0.13 panics, or loses data, where a guest
 //!
 //! * answers a SYN that was not sent, or opens a connection that is being opened to it;
-//! * sends more than the window of a SYN, which has no scale: smoltcp reckons with one;
+//! * sends more than the window of a SYN, which has no scale: smoltcp computes with one;
 //! * ends its data with a FIN beyond the window: smoltcp cuts the data off and takes the FIN.
 
 use super::frame::ETHERNET;
@@ -148,7 +148,7 @@ impl Window {
                 }
                 if header.syn {
                     self.learn(buffer, header);
-                    // The window of the SYN. This is one byte less, as smoltcp has it.
+                    // The window of the SYN. This is one byte less, as in smoltcp.
                     let window = u16::try_from(buffer).unwrap_or(u16::MAX);
                     self.edge = Some(header.seq.wrapping_add(u32::from(window)));
                     self.first = true;

@@ -73,7 +73,7 @@ pub struct Host {
 impl Host {
     /// A connection that was made (`open`), or is being made.
     pub fn new(fd: OwnedFd, open: bool) -> Self {
-        // An accepted connection may have data already; the first look tells.
+        // An accepted connection may have data already; the first read finds it.
         Host {
             fd,
             readable: open,

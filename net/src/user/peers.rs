@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Those who have sent to a published port and whom the guest sees as the router: this host's own
-//! programs, and all whose address the guest cannot name, such as an IPv6 address.
+//! Peers that have sent to a published port and that the guest sees as the router: this host's own
+//! programs, and peers whose address the guest cannot name, such as an IPv6 address.
 //!
 //! Each has a port of the router for itself. An answer to that port goes to the address from which
 //! the peer sent. A port that no peer has leads nowhere. So does the port of a peer that was silent
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(peers.get(1, now), None);
     }
 
-    /// However many others there are: the answer for one goes to that one or nowhere.
+    /// With any number of other programs, an answer goes to the program that asked, or is dropped.
     #[test]
     fn many_others_neither_evict_a_program_of_this_host_nor_get_its_answer() {
         let (mut peers, now) = (Peers::default(), Instant::now());
@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(peers.get(port, now), Some(local(7)));
             assert!(peers.get(remote, now).is_none_or(|peer| peer == victim));
         }
-        // Nor do other programs.
+        // Other programs never get its answer.
         for n in 0..4000 {
             let other = at(&format!("127.0.{}.{}:7", 1 + n / 250, 1 + n % 250));
             peers.note(other, now + Duration::from_millis(n));

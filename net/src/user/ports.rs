@@ -128,7 +128,7 @@ impl Ports {
 }
 
 impl Heard {
-    /// Notes who has sent to a published port. Returns whom the guest sees.
+    /// Records a peer that has sent to a published port. Returns whom the guest sees.
     fn note(&mut self, config: &Config, via: usize, from: SocketAddr) -> SocketAddrV4 {
         let now = Instant::now();
         // An IPv6 socket sees IPv4 addresses as such of its own.

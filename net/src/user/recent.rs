@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of bounded size. Where it is full, a new entry replaces all that are old, else the one
-//! that was noted longest ago.
+//! A table of bounded size. If it is full, a new entry replaces all expired entries or, if there
+//! are none, the one that was noted longest ago.
 
 use std::collections::HashMap;
 use std::hash::Hash;

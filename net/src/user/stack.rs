@@ -119,8 +119,8 @@ impl Stack {
         let Some((source, target)) = ends else {
             return;
         };
-        // Of what is for all, the router wants queries for addresses and for leases. What is for
-        // others, such as guests of the guest, it does not hear.
+        // Of what is for all, the router wants queries for addresses and for leases. It ignores
+        // frames for others, such as guests of the guest.
         let all = !target.is_unicast();
         if !all && target != ROUTER {
             return;
@@ -138,8 +138,8 @@ impl Stack {
         };
         match kind {
             Kind::Bad => {}
-            // A guest that tells its own address, or looks for others that have it. Other addresses
-            // of this network may be those of guests of the guest.
+            // A guest that announces its own address, or searches for others that have it. Other
+            // addresses of this network may be those of guests of the guest.
             Kind::Arp { from, to } if to == from || self.config.is_others(to) => {}
             Kind::Arp { .. } => {
                 wire.ingress(self.connections.no_socket(), frame);

@@ -265,7 +265,7 @@ impl Datagrams {
         }
         let waits = self.asked.map(|at| now.duration_since(at));
         if let Some(waits) = waits.filter(|waits| *waits >= SILENT) {
-            // What was asked long ago was given up: it says little about the name server.
+            // A query of long ago was given up: it says little about the name server.
             self.asked = None;
             if let Some(&first) = config.resolvers.first().filter(|_| waits < IDLE_QUERY) {
                 self.give_up(config, first, now);
@@ -316,9 +316,10 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Makes room for another socket, for name queries or for others. Where there is none, that of
-    /// its kind closes that was idle longest: of name queries one that was answered before one that
-    /// waits, and of the others a single question before a flow, unless nearly all are flows.
+    /// Makes room for another socket, for name queries or for others. If there is none, the socket
+    /// of its kind that was idle longest closes. Among name queries, an answered one closes before
+    /// one that waits. Among the others, a single question closes before a flow, unless nearly all
+    /// are flows.
     fn make_room(&mut self, query: bool) {
         let same = || self.entries.iter().filter(|(key, _)| key.query == query);
         let most = match query {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guest's side of the network: frames to it, and smoltcp's view of both directions.
 //!
-//! A frame is made in one buffer, directly before the guest takes it. Only where the guest has no
-//! room does a frame wait. Then nothing is made that could be made later: the data stays in the
-//! sockets.
+//! A frame is made in one buffer, directly before the guest takes it. A frame waits only if the
+//! guest has no room. No further frames are made then, and the data stays in the sockets.
 
 use super::frame;
 use super::guard::{self, Header};

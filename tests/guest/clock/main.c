@@ -2,7 +2,7 @@
 /*
  * For each line that it reads it prints the time-stamp counter, CLOCK_MONOTONIC and CLOCK_REALTIME
  * of one moment, and how long the reading took by the counter. Times are in nanoseconds. The
- * counter is the host's: it tells the host when the moment was.
+ * counter is the host's, so the host can compute the moment from it.
  */
 #include <stdio.h>
 #include <time.h>

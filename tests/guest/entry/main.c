@@ -165,7 +165,7 @@ u64 load(u32 start_gpa)
 	if (!start->module_count || files->magic != MAGIC || files->rom > sizeof(rom))
 		stop("entry: no files\n");
 	info.magic = VMI_BOOT_MAGIC;
-	/* As a hypervisor that knows nothing of devices. What follows is not the structure's. */
+	/* As a hypervisor without devices. The bytes after `size` are not part of the structure. */
 	info.size = __builtin_offsetof(struct vmi_boot_info, devices);
 	memset(&info.devices, 0xff, sizeof(info) - info.size);
 	info.api_version = VMI_API_VERSION;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * The first process of a machine with a layer: makes two CPUs work, and prints what the kernel says
- * of the layer and what the layer has counted, which tests/outsider tells in registers of its own.
- * With that layer it also has the wall clock moved, and time stolen. Where locks wait in the layer,
- * it has two CPUs contend for one.
+ * of the layer and the layer's counts, which tests/outsider shows in registers of its own. With
+ * that layer it also has the wall clock moved, and time stolen. Where locks wait in the layer, it
+ * has two CPUs contend for one.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

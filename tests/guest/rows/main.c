@@ -126,7 +126,7 @@ static void change(int writer, volatile uint64_t *shared, long page, uint64_t wo
 		check(pwrite(writer, &word, 8, at * 8) == 8, "pwrite");
 }
 
-/* Each page must have its first words, but for what was written. */
+/* Each page must have its first words, except for those that were written. */
 static void check_words(volatile uint64_t *map, long pages, const char *pattern)
 {
 	for (long page = 0; page < pages; page++)

@@ -2,8 +2,8 @@
 /*
  * The kernel makes cpuid fault in a few runs of a program, to learn where the program executes it.
  * This happens at the start of the program only, and is invisible. If the host cannot make cpuid
- * fault, there is nothing to learn. learns=1 (tests/linux_sites.rs) tells that the host claims to
- * and does not.
+ * fault, there is nothing to learn. learns=1 (tests/linux_sites.rs) says that the host only claims
+ * to make it fault.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -99,7 +99,7 @@ int as_parent(const char *unused)
 	return shown;
 }
 
-/* The value is what a program has asked for, not what the kernel does. */
+/* The value is the one that a program has set, not the one that the kernel uses. */
 int as_asker(const char *unused)
 {
 	int status;

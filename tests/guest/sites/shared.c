@@ -157,7 +157,7 @@ static void in_parts(void)
 	does(path, "part", path);
 }
 
-/* What is written to the file is what runs. */
+/* After a write to the file, the new code runs. */
 static void written(void)
 {
 	static const unsigned char old[] = { 0xb8, 0x2a, 0x17, 0x5a, 0x4d, 0xc3 };

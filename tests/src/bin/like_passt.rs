@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine takes for passt, where passt is missing or too old: frames on descriptor 3, each
-//! after its length. It answers queries for the router's address, and pings. It ends with the
-//! stream, or when the machine begins a connection by TCP.
+//! Stands in for passt where passt is missing or too old: it exchanges frames with a machine on
+//! descriptor 3, each after its length. It answers queries for the router's address, and pings. It
+//! ends with the stream, or when the machine begins a connection by TCP.
 
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `sandbox_fuzz [--seconds N] [--seed N] [--once]`: runs one machine after the other, on every
-//! kind of host that this user can have. Their guests do at random all that they can do to the
-//! host. The program checks from outside that nothing forbidden happens. It reports the seed of a
-//! machine that fails; `--seed N --once` runs that machine again, alone.
+//! kind of host that this user can have. Their guests attack the host at random, in every way that
+//! they have. The program checks from outside that nothing forbidden happens. It reports the seed
+//! of a machine that fails; `--seed N --once` runs that machine again, alone.
 
 use paravane_tests::fuzz::{Findings, Machine, Surroundings};
 use std::process::ExitCode;

@@ -7,7 +7,8 @@
 //! It prints threads in groups, until it is ended: how many, their state (R: ready, D: in such a
 //! call), name, processor, the group of their session for the host's scheduler (autogroup), the
 //! longest time that one of them has not run, and the innermost functions of the host's kernel,
-//! which only root may see. One that has died in between is not told from one that has run.
+//! which only root may see. It cannot distinguish a thread that has ended in between from one that
+//! has run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};

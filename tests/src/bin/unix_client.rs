@@ -36,7 +36,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut output = std::io::stdout();
     copy(&mut stream, &mut output)?;
     output.flush()?;
-    // What waits for the input ends with the process.
+    // The thread that waits for input ends with the process.
     if sender.is_finished() {
         sender.join().map_err(|_| "the sender has panicked")??;
     }

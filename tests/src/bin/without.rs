@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `without WHAT USER PROGRAM ARGUMENTS...`: runs a program as USER on a host that lacks WHAT:
 //! `nothing`, or `namespaces`, `landlock`, `kvm-version`, `kvm-irqchip` and `kvm-vcpus` with
-//! commas. An inherited seccomp filter has the calls answer as on such a host.
+//! commas. An inherited seccomp filter makes the host calls return what they return on such a host.
 
 use paravane_tests::host_without::Lacks;
 use rustix::io::Errno;

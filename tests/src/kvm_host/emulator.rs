@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the emulator of the host's processor lacks.
+//! Features that the emulator of the host's processor lacks.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 

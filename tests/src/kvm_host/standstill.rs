@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a host does that gives no answer.
+//! Examines a host that gives no answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each call of the specification is one that VMI-Linux makes, or one of those that docs/vmi.md
-//! explains in the section of calls that a kernel may do without. A call that is neither has no
-//! user and no stated purpose.
+//! VMI-Linux makes each call of the specification, or docs/vmi.md explains the call in the section
+//! of calls that a kernel may do without. Any other call has no user and no stated purpose.
 
 use crate::alone;
 use libtest_mimic::{Failed, Trial};

@@ -66,8 +66,8 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The tests of a call without a fault could pass anything. What a layer has in place of another's
-/// call needs a fault of its own.
+/// The tests of a call without a fault could pass anything. A layer's own implementation of another
+/// layer's call needs a fault of its own.
 fn every_call(faults: &[Fault]) -> Result<(), Failed> {
     let calls: Vec<&str> = paravane_abi::SECTIONS
         .iter()

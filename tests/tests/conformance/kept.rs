@@ -39,7 +39,8 @@ pub fn trials(long: bool) -> Vec<Trial> {
         let Some((version, name)) = path.split_once('/') else {
             continue;
         };
-        // What is kept of the present version is today's, but for mends: that is soon said.
+        // The kept files of the present version equal today's except for repairs, so a short run
+        // skips them.
         if long || !is_present_version(version) {
             let file = folder.join(path);
             trials.extend(match name.strip_suffix(".rom") {
@@ -55,7 +56,7 @@ pub fn trials(long: bool) -> Vec<Trial> {
     trials
 }
 
-/// What only a release test of a full clone can have says what is missing, and fails nothing.
+/// In a checkout without the tags, the error for a kept kernel names the missing tag, in one line.
 fn no_tag() -> Result<(), Failed> {
     let why = match kept_linux::file("vmi-0.9", "vmlinux", "00")? {
         Ok(file) => return Err(format!("there is {}", file.display()).into()),
@@ -115,7 +116,7 @@ fn is_linux(path: &str) -> bool {
         .is_some_and(|(_, name)| LINUX.contains(&name))
 }
 
-/// A file is never changed: what is there is what was listed.
+/// A kept file never changes: each one that is present has its listed hash.
 fn same(listed: &List, present: &List) -> Result<(), Failed> {
     let mut here = listed.clone();
     here.retain(|path, _| !is_linux(path));

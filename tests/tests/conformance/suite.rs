@@ -77,7 +77,7 @@ pub fn run_on(hypervisor: &str, more: &[&str]) -> Run {
     let mut words = vec!["conformance", "--hypervisor", hypervisor, "--tap"];
     words.extend(more);
     if !more.contains(&"--timeout") {
-        // A hang is noticed all the same, and a busy host is not a failure.
+        // A hang is still noticed, and a busy host is not a failure.
         words.extend(["--timeout", "600"]);
     }
     program::run(words)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an administrator asks of vbusd in the turmoil.
+//! An administrator's requests to vbusd in the turmoil.
 
 use paravane_tests::vbusd::Vbusd;
 use paravane_vbus_client::bus::Name;
@@ -51,7 +51,7 @@ impl Admin {
     }
 }
 
-/// A client that sends broadcasts and goes without a word.
+/// A client that sends broadcasts and leaves without closing its connection.
 pub fn client_comes_and_goes(vbusd: &Vbusd, bus: &str, device: &str) {
     let client = Client::connect(Options {
         socket: vbusd.socket(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Clients of a machine's consoles that come, leave, and are killed. The text of the guest arrives
-//! whole: what one client has not got, the next one gets.
+//! whole: the next client gets what the one before did not get.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -121,7 +121,7 @@ fn a_text_goes_on_after_a_gap() {
     assert_eq!(text.last, 19);
 }
 
-/// What clients have read and how many there were.
+/// The data that clients have read, and the number of clients.
 #[derive(Default)]
 pub struct Seen {
     pub lines: AtomicU64,
@@ -129,7 +129,7 @@ pub struct Seen {
     pub clients: AtomicU64,
 }
 
-/// Reads for a while, or until the console has closed the connection, which is what false means.
+/// Reads for a while, or until the console has closed the connection, and then returns false.
 fn read_for(stream: &mut UnixStream, time: Option<Duration>, mut take: impl FnMut(&[u8])) -> bool {
     let (begun, mut bytes) = (Instant::now(), [0; 4096]);
     let mut since = begun;

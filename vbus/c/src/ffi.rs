@@ -2,7 +2,7 @@
 //! The interface of C: `include/paravane/vbus.h`, which documents each function.
 //!
 //! Every pointer is the caller's promise, as C's are. A panic cannot cross the border: the
-//! functions call nothing that panics but for lack of memory, which aborts.
+//! functions call nothing that panics, and a lack of memory aborts.
 
 use crate::held::Held;
 use paravane_vbus_client::{Client, Error, Options, Terms};
@@ -209,7 +209,7 @@ unsafe fn options(
     })
 }
 
-/// A client as C has it, or null and why there is none.
+/// A client in the form for C, or null and the reason why there is none.
 ///
 /// # Safety
 /// `error` has `error_len` bytes or is null.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For programs with a loop of their own, in the interface of C: what `ffi` has in one function,
-//! step by step, and events. Every pointer is the caller's promise, as there.
+//! The interface of C for programs with a loop of their own: the steps of the functions of `ffi`,
+//! and events. Every pointer is the caller's promise, as there.
 
 use crate::ffi::{INVALID, bytes, number, room};
 use crate::held::Held;

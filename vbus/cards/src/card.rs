@@ -104,7 +104,7 @@ impl Port {
         }
     }
 
-    /// As new, but for what belongs to the host's side.
+    /// As new, except for the state of the host's side.
     fn clear(&mut self) {
         *self = Port {
             link: self.link,

@@ -22,8 +22,8 @@ pub trait Wake: fmt::Debug + Send + Sync {
     fn disarm(&self, file: BorrowedFd<'_>);
 
     /// The state of the host's interface with this index, which the card leads to, if there may be
-    /// another one since the last call; for the first call there is. `None` always: the thread does
-    /// not hear of interfaces. A change wakes the card.
+    /// another one since the last call; for the first call there is. `None` always: the thread gets
+    /// no events of interfaces. A change wakes the card.
     fn interface(&self, index: u32) -> Option<Interface> {
         let _ = index;
         None

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When it pays off that a card looks for what comes next, instead of sleeping.
+//! When it pays off for a card to poll for frames instead of sleeping.
 //!
-//! Two things can come. The host may answer what the guest has sent, often within microseconds if
-//! the program that answers is on this host. And a guest that sends much sends more. What the card
-//! sees by itself costs no notification. Both are guesses, and each that fails in a row makes the
-//! next ones rarer.
+//! There are two cases. The host may answer the guest's frames, often within microseconds if the
+//! program that answers is on this host. And a guest that sends many frames will send more. Frames
+//! that the card sees by itself cost no notification. Both are guesses, and each that fails in a
+//! row makes the next ones rarer.
 
 use crate::counts::Counts;
 use crate::host::Way;
@@ -302,7 +302,7 @@ mod tests {
         assert!(looked > 3 && looked < all / 32, "{looked} of {all}");
     }
 
-    /// What pays off goes on, also after a time in which it did not.
+    /// Looks that pay off go on, also after a time in which they did not.
     #[test]
     fn looks_that_pay_off_go_on() {
         let mut looks = Looks::default();

@@ -186,7 +186,7 @@ mod tests {
         let six = Header::of_flags(said, all);
         assert_eq!(six.bytes()[..6], [NEEDS_CSUM, GSO_TCPV6, 0, 0, 0xa8, 5]);
         assert_eq!(super::flags(&six.bytes()), said);
-        // What was not agreed on does not hold.
+        // Flags that were not agreed on have no effect.
         assert_eq!(Header::of_flags(u32::MAX, 0), Header::default());
         assert_eq!(Header::of_flags(said, all & !cap::TSO6), header);
         assert_eq!(

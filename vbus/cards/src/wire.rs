@@ -125,15 +125,15 @@ impl Wire {
             return;
         };
         if let Some(state) = link.index.and_then(|index| waker.interface(index)) {
-            // The kernel takes one down that it moves to another namespace, from where its file
-            // tells. One that was removed fails the next read.
+            // The kernel takes a tap down when it moves the tap to another namespace. The tap's
+            // file reports that. One that was removed fails the next read.
             self.told = state != Interface::Elsewhere;
             link.down = state != Interface::Up;
             self.base.port.set_link(!link.down);
             return;
         }
         if !self.told {
-            // Only an interface that is up reports. If it is not, the next frame tells.
+            // Only an interface that is up reports. If it is not, the next frame shows that.
             link.down = false;
             self.base.port.set_link(true);
         }

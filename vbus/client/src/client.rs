@@ -46,7 +46,7 @@ pub struct Terms {
     pub capabilities: u32,
     /// Pairs of queues, 1 to 8.
     pub pairs: u32,
-    /// The client hears of the state of an Ethernet device's link.
+    /// The client gets events about the state of an Ethernet device's link.
     pub hearing: bool,
     /// Clients of the device that share, too, may read all that this one sends, and it reads what
     /// they send. Long packets between two of these are not copied by vbusd.

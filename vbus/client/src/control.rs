@@ -109,7 +109,7 @@ impl Control {
             let left = deadline.saturating_duration_since(Instant::now());
             // It is not readable after a signal either.
             if !readable(self.socket.as_fd(), Some(left))? && left.is_zero() {
-                // What it answers later would be taken for the answer to another request.
+                // A late answer would be taken for the answer to another request.
                 return Err(no_answer());
             }
             match self.next()? {
@@ -229,7 +229,7 @@ fn connect_until(address: &SocketAddrUnix, deadline: Instant) -> Result<OwnedFd,
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     loop {
         match connect(&socket, address) {
-            // The queue is full, and poll does not tell when it has room.
+            // The queue is full, and poll does not report when it has room.
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(PAUSE),
             Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
             done => return done.map(|()| socket),
@@ -320,7 +320,8 @@ mod tests {
         assert_eq!(gone.unwrap_err(), Errno::CONNREFUSED);
     }
 
-    /// What a client cannot ask for is kept when there are too many events, in a bounded number.
+    /// When there are too many events, those that a client cannot ask for again are kept, in a
+    /// bounded number.
     #[test]
     fn announcements_and_ends_outlast_the_loss_of_events() {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

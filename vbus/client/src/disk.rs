@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A disk. It belongs to one thread at a time.
 ///
 /// If vbusd dies or the device is reset while a request is under way, the disk connects again and
-/// makes the request again, within the time that it was given. What [`Disk::flush`] has
+/// makes the request again, within the time that it was given. Data that [`Disk::flush`] has
 /// acknowledged survives that, and a power failure.
 #[derive(Debug)]
 pub struct Disk {

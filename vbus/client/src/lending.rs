@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client that shares: others of its device read its packets where they lie, and it reads theirs.
+//! A client that shares: other clients of its device read its packets in place, and it reads
+//! theirs.
 //!
 //! Long packets are posted in *slots*, in a memory that the others have mapped to be read. A slot
 //! is not the buffer of a descriptor: the device gives the descriptor back at once, and the slot is

@@ -2,7 +2,7 @@
 //! A process as a client of a virtual bus.
 //!
 //! [`Control`] speaks to vbusd: administrators use it, too. [`Client`] is on a bus, and exchanges
-//! packets with one device; [`Disk`] reads and writes one. The data path of a client (`send`,
+//! packets with one device; [`Disk`] reads and writes a disk. The data path of a client (`send`,
 //! `receive`, `flush`) makes no host call but a notification that the device asked for, allocates
 //! nothing, and ends after a bounded number of steps. `vbus/c` has the same for C.
 

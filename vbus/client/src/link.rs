@@ -129,7 +129,7 @@ impl Link {
 
     /// Notifies the device.
     pub fn notify(&self) {
-        // Fails only if the counter is full, which wakes all the same.
+        // Fails only if the counter is full, which also wakes the thread.
         let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
     }
 

@@ -41,8 +41,8 @@ pub fn open(
         many = agree_on_pairs(&mut link, pairs.wanted())?;
     }
     let shares = share(&mut link, pairs)?;
-    // What lies in the queues has a form that the other side would take for another one: a part of
-    // a frame for a frame, and bytes of its sender's data for its addresses.
+    // The other side would misread data that is in the queues already: it would take a part of a
+    // frame for a frame, and bytes of the sender's data for addresses.
     let others = (agreed, shares) != (caps.agreed, caps.shares);
     pairs.agree(many, others);
     link.share(&pairs.shared())?;

@@ -31,7 +31,7 @@ pub struct Pairs {
     count: u32,
     buffer: u32,
     extras: Extras,
-    /// What came makes no sense, so that these queues cannot be used again.
+    /// Invalid data came, so these queues cannot be used again.
     broken: bool,
     /// The queues are to stay in memory.
     locked: AtomicBool,

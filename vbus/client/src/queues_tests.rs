@@ -110,7 +110,7 @@ fn a_packet_that_a_device_has_half_given_is_forgotten() {
         fill(&queues, &mut south, (20, 3), MORE);
         fill(&queues, &mut south, (20, 3), 0);
         if taken == 0 {
-            // What was whole before is not lost.
+            // A frame that was complete before is not lost.
             assert_eq!(receive(&mut queues, &mut parts), Some(vec![1; 10]));
         }
         assert_eq!(receive(&mut queues, &mut parts), Some(vec![3; 40]));

@@ -32,7 +32,7 @@ pub enum Wish<'a> {
     Read(u64, usize),
     /// To write bytes from a sector on.
     Write(u64, &'a [u8]),
-    /// What was written survives a power failure.
+    /// Makes all written data survive a power failure.
     Flush,
 }
 

@@ -2,8 +2,8 @@
 //! What an administrator does: buses, devices, links, attributes.
 //!
 //! The verbs are those of the original's configfs: make and remove a bus; make a device of a class,
-//! and remove it; link a device to a bus, which makes an interface there, and unlink it. What is in
-//! use cannot be removed.
+//! and remove it; link a device to a bus, which makes an interface there, and unlink it. A bus or
+//! device that is in use cannot be removed.
 
 use crate::access::Access;
 use crate::client::{Member, MemberId};

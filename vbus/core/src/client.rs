@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a client does: join a bus, open connections to its devices, share queues, call, work.
 //!
-//! Every request names the client, and finds only what is on the client's bus. To a client another
-//! bus, another client's connection and something that never existed look the same.
+//! Every request names the client, and finds only what is on the client's bus. A client cannot
+//! distinguish another bus, another client's connection and something that never existed.
 
 use crate::access::Credentials;
 use crate::administration::{Connection, Vbus};
@@ -57,8 +57,8 @@ impl Vbus {
     /// A client joins a bus. An `administrator` needs no permission.
     ///
     /// # Errors
-    /// [`Kind::Denied`]: there is no such bus, or the client may not join it; it cannot tell which.
-    /// [`Kind::Busy`]: its process is on another bus. [`Kind::Limit`].
+    /// [`Kind::Denied`]: there is no such bus, or the client may not join it; the error is the same
+    /// for both. [`Kind::Busy`]: its process is on another bus. [`Kind::Limit`].
     pub fn join(
         &mut self,
         bus: &Name,

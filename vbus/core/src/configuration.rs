@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What survives a restart: buses, devices with their attributes, links. Clients come back by
-//! themselves.
+//! The state that survives a restart: buses, devices with their attributes, links. Clients come
+//! back by themselves.
 
 use crate::access::Access;
 use crate::administration::Vbus;

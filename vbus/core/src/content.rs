@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packets that lie in a client's memory, and what another client gets of them.
+//! Packets in a client's memory, and their copies for another client.
 
 use crate::endpoint::Broken;
 use crate::limits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How connections end, and clients with them; and what clients lend each other, which outlasts a
-//! connection until its client reads no more.
+//! The ends of connections and of clients, and loans between clients: a loan outlasts a connection
+//! until its client reads no more.
 
 use crate::administration::{Connection, Vbus};
 use crate::client::{Member, MemberId};

@@ -47,7 +47,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What became of a packet for a client.
+/// The outcome of a packet for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is in the client's buffer.

@@ -8,7 +8,7 @@
 //! of these and checks every access.
 //!
 //! This crate knows neither sockets, processes nor virtual machines. A *connector* brings clients:
-//! it checks who they are, maps their memory ([`Region`], [`MemoryContext`]), and passes
+//! it checks their identity, maps their memory ([`Region`], [`MemoryContext`]), and passes
 //! notifications in both directions ([`Notify`], [`Vbus::work`]). All of it runs on one thread at a
 //! time. docs/vbus.md has the rules.
 

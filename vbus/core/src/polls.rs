@@ -2,9 +2,9 @@
 //! How long and how often a device polls for work before it asks for a notification again.
 //!
 //! A poll is a guess that work comes soon. A poll that wins costs nothing: the thread would
-//! have slept, and a notification would have woken it. A poll in vain costs CPU time. So polls that
-//! win go on, and each poll in vain makes the next ones rarer. Nothing here reads a clock or makes
-//! a host call.
+//! have slept, and a notification would have woken it. A poll in vain costs CPU time. So polls
+//! continue while they win, and each poll in vain makes the next ones rarer. Nothing here reads a
+//! clock or makes a host call.
 
 use crate::device::Attribute;
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ pub struct Thread {
     pub late: u64,
 }
 
-/// What became of the opportunities of a device's connections to poll.
+/// The outcomes of the opportunities of a device's connections to poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polls {
     /// Polls during which the thread got work.
@@ -288,7 +288,7 @@ mod tests {
         );
     }
 
-    /// The thread would have slept, and been woken for the other one.
+    /// Without the poll, the thread would have slept and been woken for the other connection.
     #[test]
     fn work_for_another_connection_is_won_too() {
         let mut model = Model::new();

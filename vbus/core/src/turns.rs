@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connections that have work, and whose turn it is: that of the highest priority, but first in
-//! each round the one that has waited longest, so that none waits without end.
+//! The connections that have work, and their turns. Each round first serves the connection that has
+//! waited longest, so that none waits without end, and then those of the highest priority.
 
 use crate::device::ConnectionId;
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(turns.round(), TURNS);
     }
 
-    /// However busy those of a higher priority are.
+    /// This holds however busy connections of a higher priority are.
     #[test]
     fn none_waits_without_end() {
         let mut turns = Turns::default();

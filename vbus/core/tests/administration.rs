@@ -72,7 +72,7 @@ fn a_device_with_a_wrong_attribute_is_not_made() {
     assert_eq!(error.kind(), Kind::Limit);
 }
 
-/// Clients ask for it, so its value is known to all of them, and survives.
+/// Clients read it, so all of them know its value, and it survives a restart.
 #[test]
 fn what_is_rare_is_an_attribute_of_networks() {
     let (mut vbus, sw) = (Vbus::new(devices::classes()), name("sw"));
@@ -179,7 +179,7 @@ fn a_client_sees_its_bus_and_nothing_else() {
         let shared = vbus.share(spy, id, 0, |_| unreachable!("opened"));
         not_found(kind(shared.err()));
     }
-    // What happens on the first bus does not reach it, and no client learns of the spy.
+    // Events of the first bus do not reach it, and no client learns of the spy.
     vbus.unlink(&name("lan"), &name("dev")).unwrap();
     assert_eq!(vbus.event(spy), None);
     assert!(matches!(
@@ -217,7 +217,7 @@ fn a_client_that_may_no_longer_be_there_is_expelled() {
     settle(&mut vbus);
 }
 
-/// A client that was made to leave may keep its socket. It takes no place and hears of nothing.
+/// A client that was made to leave may keep its socket. It takes no place and gets no events.
 #[test]
 fn an_expelled_client_is_on_no_bus() {
     let mut vbus = system("null");
@@ -337,8 +337,8 @@ fn verb() -> impl Strategy<Value = Verb> {
 }
 
 proptest! {
-    /// Whatever an administrator and clients do: what is listed fits together, and a restart makes
-    /// the same again.
+    /// After any actions of an administrator and of clients, the lists are consistent, and a
+    /// restart restores the same state.
     #[test]
     fn a_restart_makes_the_same(verbs in prop::collection::vec(verb(), 1..80)) {
         let mut vbus = Vbus::new(devices::classes());

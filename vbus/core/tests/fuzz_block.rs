@@ -103,7 +103,7 @@ fn vbus_block() {
     });
 }
 
-/// What is wanted is within the disk, and what is copied is what the request says.
+/// A request stays within the disk, and copies as many bytes as it says.
 fn play(endpoint: &Endpoint, request: &Parts, disk: &Geometry) {
     let wanted = request.wanted(disk, MOST);
     let bytes = match wanted {
@@ -130,7 +130,7 @@ fn play(endpoint: &Endpoint, request: &Parts, disk: &Geometry) {
     if request.read(endpoint, 0, &mut whole).is_err() {
         return;
     }
-    // The same in two parts.
+    // Reads of the two halves give the bytes that one read gives.
     let (mut a, mut b) = (vec![2; bytes / 2], vec![3; bytes - bytes / 2]);
     request.read(endpoint, 0, &mut a).unwrap();
     request.read(endpoint, bytes / 2, &mut b).unwrap();

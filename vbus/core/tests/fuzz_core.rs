@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fuzz target: an administrator, processes that join and leave, and clients that write anything
-//! into their rings, all over one live system of buses. A model says what is on which bus, who may
-//! see it, and which connections are open. Frames carry their sender and its device.
+//! into their rings, all over one live system of buses. A model has the devices of each bus, the
+//! clients that may see them, and the open connections. Frames carry their sender and its device.
 
 #![allow(clippy::unwrap_used)] // A target fails by panicking.
 
@@ -29,7 +29,7 @@ fn vbus_core() {
     fuzz("vbus_core", || |bytes| World::new().play(bytes));
 }
 
-/// What a bus should be like.
+/// The expected state of a bus.
 #[derive(Default)]
 struct Bus {
     access: Access,

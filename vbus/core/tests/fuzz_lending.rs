@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzz target: ports that share, come, go, break the rules, and keep what they get for as long as
-//! they like. A frame that was lent is as it was sent until its receiver gives it back, whatever
-//! the others do. When all was given back, all slots are free.
+//! Fuzz target: ports that share, come, go, break the rules, and keep what they get for any time. A
+//! frame that was lent is as it was sent until its receiver gives it back, whatever the others do.
+//! When all was given back, all slots are free.
 #![allow(clippy::unwrap_used)] // A target fails by panicking.
 
 mod common;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ports of a switch that share: what is lent to whom, for how long, and who is held by whom.
+//! Ports of a switch that share: which slots are lent to which port, for how long, and which port
+//! delays which.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -56,7 +57,8 @@ fn a_frame_stays_in_its_slot_until_its_receiver_posts_again() {
     }
 }
 
-/// Short frames, those for all, those outside of slots, and those of and for others.
+/// These frames are copied: short ones, broadcasts, those outside of slots, and those of and for
+/// ports that do not share.
 #[test]
 fn what_cannot_be_lent_is_copied() {
     let mut vbus = switch();
@@ -94,7 +96,7 @@ fn what_cannot_be_lent_is_copied() {
     assert_eq!(attribute(&vbus, "copied"), 6);
 }
 
-/// It gets the announcement of another lender when it has handled the one before.
+/// A receiver gets the announcement of another lender when it has handled the one before.
 #[test]
 fn nothing_is_lent_before_the_receiver_has_mapped_it() {
     let mut vbus = switch();
@@ -129,7 +131,7 @@ fn nothing_is_lent_before_the_receiver_has_mapped_it() {
     assert!(!vbus.has_event(b.member));
 }
 
-/// One that keeps everything leaves half of the slots to others, and holds up no sender.
+/// A receiver that keeps everything leaves half of the slots to others, and delays no sender.
 #[test]
 fn a_receiver_that_keeps_all_gets_copies_and_stops_nobody() {
     let mut vbus = switch();
@@ -208,7 +210,7 @@ fn what_a_connection_held_is_free_when_its_client_reads_no_more() {
             assert_eq!(a.reclaim(), 1);
             assert_eq!(a.lent(), [0], "it may still be read");
             assert_eq!(b.whole(&got), frame);
-            // Nor does it get more while it keeps them.
+            // While it keeps them, another offer is refused.
             let again = Port::offer_as(&mut vbus, b.member);
             assert_eq!(again.err().unwrap().kind(), Kind::Busy);
             vbus.leave(b.member);
@@ -245,7 +247,7 @@ fn what_a_connection_held_is_free_when_its_client_closes_it_after_its_end() {
     Port::offer_as(&mut vbus, b.member).unwrap();
 }
 
-/// A place is another lender's when no client reads the memory of the one before.
+/// A place is given to another lender when no client reads the memory of the one before.
 #[test]
 fn a_lender_that_has_gone_is_withdrawn_when_its_frames_are_read() {
     let mut vbus = switch();
@@ -310,7 +312,7 @@ fn only_where_both_agree_and_only_so_many() {
     assert_eq!(refused.unwrap_err().kind(), Kind::NotFound);
 }
 
-/// Buffers that have no room for what is said of a frame get the frame.
+/// Buffers that have no room for the record of a lent frame get a copy of the frame.
 #[test]
 fn small_buffers_get_copies() {
     const SMALL: usize = 300;
@@ -337,7 +339,7 @@ fn small_buffers_get_copies() {
     assert_eq!(whole, frame);
 }
 
-/// Where the words must be.
+/// Tests where the words must be.
 #[test]
 fn words_outside_of_memory_are_refused() {
     let memory = common::Memory::new(4096);

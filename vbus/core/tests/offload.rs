@@ -378,8 +378,8 @@ fn stream_of(payload: usize, mss: usize) -> Stream {
     }
 }
 
-/// A segment counts as a packet: one frame of very small ones does not keep others waiting, and is
-/// not for all ports.
+/// A segment counts as a packet: a frame of very small segments does not make others wait, and is
+/// not sent to all ports.
 #[test]
 fn a_frame_of_many_segments_takes_many_turns() {
     let mut vbus = lossless();
@@ -432,8 +432,8 @@ fn headers_that_change_amid_a_frame_are_not_read_again() {
     assert_eq!(all.len(), 10);
 }
 
-/// What could not be delivered whole is not delivered in part: the receiver would take the next
-/// frame for the rest.
+/// A frame that cannot be delivered whole is not delivered in part: the receiver would take the
+/// next frame for the rest.
 #[test]
 fn a_frame_outside_of_memory_leaves_nothing_behind() {
     let mut vbus = lossless();

@@ -186,8 +186,8 @@ impl Seen {
     }
 }
 
-/// Clients with four pairs, with one, and with all: what each gets comes by as many as it has, and
-/// each flow by one.
+/// Clients have four pairs, one, or all: a client's frames arrive by all of its pairs, and those of
+/// a flow by one pair.
 #[test]
 fn frames_of_many_flows_use_all_pairs_and_keep_their_order() {
     let mut vbus = system("venet-switch");
@@ -231,7 +231,8 @@ fn a_pair_that_always_has_frames_leaves_the_others_their_turn() {
     assert!(tx.north.take().unwrap().is_some(), "it waits");
 }
 
-/// With `lossless` a frame waits for buffers of its pair. What comes by other pairs does not.
+/// With `lossless` a frame waits for buffers of its pair. Frames of other pairs do not wait for
+/// that.
 #[test]
 fn a_pair_that_waits_stops_no_other() {
     let mut vbus = system("venet-switch");
@@ -273,7 +274,7 @@ fn a_pair_that_waits_stops_no_other() {
     assert!(all.eq((0..COUNT + 2).map(|number| (slow, number))));
 }
 
-/// A frame for all comes once, whatever pairs the ports have.
+/// A broadcast arrives once, whatever number of pairs the ports have.
 #[test]
 fn a_broadcast_comes_once() {
     let mut vbus = system("venet-switch");

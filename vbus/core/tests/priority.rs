@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whose work is done first.
+//! The order in which connections are served, by their priorities.
 #![allow(clippy::unwrap_used)]
 
 mod common;

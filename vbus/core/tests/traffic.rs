@@ -193,7 +193,8 @@ fn frames_reach_their_address_and_no_other() {
     );
 }
 
-/// What is sent to many is copied for each, so packets alone are no bound of a turn.
+/// A packet to many receivers is copied for each, so the number of packets alone does not bound a
+/// turn.
 #[test]
 fn a_turn_ends_after_so_many_bytes() {
     let mut vbus = system("venet-switch");
@@ -306,7 +307,7 @@ fn a_sender_whose_link_is_down_keeps_nobody_busy() {
     assert_eq!(b.receive(), Some(frame(mac_b, mac_a, "x")));
 }
 
-/// The receiver that a sender waits for says that there is work, and posts nothing.
+/// A sender waits for a receiver, which notifies the device and posts no buffer.
 #[test]
 fn a_receiver_that_says_without_end_that_it_works_keeps_nobody_busy() {
     let mut vbus = system("venet-switch");
@@ -334,7 +335,7 @@ fn a_receiver_that_says_without_end_that_it_works_keeps_nobody_busy() {
     assert!(all.contains(&first) && all.contains(&second), "{all:?}");
 }
 
-/// A client that sends, and has no queue to receive.
+/// A client sends, and has no queue to receive.
 #[test]
 fn half_a_connection_keeps_an_echo_not_busy() {
     let mut vbus = system("echo");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests that are made again a little later, since they met a file that the vbusd before this
-//! one may still have locked (`crate::disk`).
+//! Requests that vbusd repeats a little later, because the previous vbusd may still hold the lock
+//! of their file (`crate::disk`).
 //!
 //! vbusd's first thread continues during this. A peer has at most one such request: vbusd takes no
 //! further request of it before the answer.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Closes the files of peers that are no memory, on a thread of its own.
 //!
-//! To close a file can take as long as another process wants: a file system of the peer (FUSE) is
-//! asked and need not answer, a TCP connection may linger. A file that no process has received yet
-//! is closed with the socket on which it waits. So vbusd's first thread closes no file that is not
+//! Another process can make the close of a file take any time: a file system of the peer (FUSE)
+//! need not answer, and a TCP connection may linger. A file that no process has received yet is
+//! closed with the socket on which it waits. So vbusd's first thread closes no file that is not
 //! memory, and no socket on which such a file waits.
 
 use crate::receive::{Next, next, receive};

@@ -92,7 +92,7 @@ fn play(vbus: &mut Vbus, bytes: &[u8]) {
             others.cloned().collect::<Vec<_>>()
         };
         assert_eq!(others(&before), others(&after), "another has changed");
-        // What is kept can be restored.
+        // A kept value can be restored.
         let kept = after.iter().find(|one| one.name == name).unwrap();
         assert!(kept.writable, "{name} is a figure");
         vbus.set_attribute(device, &name, &kept.value).unwrap();

@@ -147,7 +147,8 @@ pub fn any_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// The same, for the first thread, which then ends all such connections.
+/// Whether a page was missing since the last call. The first thread calls this, and then ends all
+/// connections with a missing page.
 pub fn take_failed() -> bool {
     any_failed() && FAILED.swap(false, Ordering::Acquire)
 }

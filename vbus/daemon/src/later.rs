@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct Waiting {
     /// The peer that gets it.
     pub peer: u64,
-    /// What the answer is if nothing fails.
+    /// The answer if nothing fails.
     pub answer: Answer,
     /// A request that is made again then, and the values for which it was tried.
     pub again: Option<(Request, Vec<String>)>,
@@ -74,7 +74,7 @@ impl Later {
 
 impl Waiting {
     fn complete(&mut self, outcome: Outcome) {
-        // What is refused already stays refused.
+        // A refused request stays refused.
         let Ok((reply, _)) = &mut self.answer else {
             return;
         };

@@ -2,14 +2,15 @@
 //! vbusd: the virtual bus of a user's processes.
 //!
 //! It owns the buses and devices of crate `paravane-vbus`, and is the connector of host processes:
-//! it learns from the kernel who a client is, maps the client's memory, and carries notifications.
-//! It has ordinary rights. One thread serves everything, but for this: a second one closes files
-//! that clients should not have sent, a third reads and writes the files of disks, and four more
-//! have the cards that lead out of a bus, to taps and to the user-mode network. All confine
-//! themselves before the first connection is taken (`monitor/policies/monitor.json`, threads
-//! `vbusd` and `vbusd-...`). It may be killed at any moment: what it has
-//! acknowledged is in its state file, its disks or in the clients' memory, and another one
-//! continues. A process beside it, which it makes first, starts passt when a device asks for it.
+//! it learns a client's user from the kernel, maps the client's memory, and carries notifications.
+//! It has ordinary rights. One thread serves everything, with these exceptions: a second one closes
+//! files that clients should not have sent, a third reads and writes the files of disks, and four
+//! more have the cards that lead out of a bus, to taps and to the user-mode network. All threads
+//! confine themselves before the first connection is taken (`monitor/policies/monitor.json`,
+//! threads `vbusd` and `vbusd-...`). vbusd may be killed at any moment: all that it has
+//! acknowledged is in its state file, its disks or the clients' memory, and another vbusd
+//! continues. At its start, vbusd creates a helper process, which starts passt when a device asks
+//! for it.
 
 #![deny(unsafe_code)]
 
@@ -95,8 +96,9 @@ pub fn run(options: &Options) -> anyhow::Result<Infallible> {
     let listener = socket()?;
     // Files come from peers that were admitted, and not before.
     let no_files = pass_files(&listener, false).context("cannot prepare the socket")?;
-    // Credentials decide what a client may do, and the folder who reaches the socket. The mode is
-    // not changed afterwards: another process may have replaced the name by a link then.
+    // Credentials decide what a client may do. The folder's mode decides which users reach the
+    // socket. The mode is not changed afterwards: another process may have replaced the name by a
+    // link then.
     let before = umask(Mode::from_raw_mode(0o111));
     let bound = bind(&listener, &address);
     umask(before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A connected socket, and who is at its other end.
+//! A connected socket, and the user at its other end.
 
 use paravane_vbus::{ConnectionId, Credentials, Event, MemberId};
 use paravane_vbus_protocol::{Error, Reply, encode, send};
@@ -141,7 +141,7 @@ fn groups(socket: &OwnedFd) -> io::Result<Vec<u32>> {
             groups.truncate(count);
             Ok(groups)
         }
-        // More than fit: the primary group is known all the same.
+        // There are more groups than fit: the primary group is known nevertheless.
         Err(error) if error.raw_os_error() == Some(libc::ERANGE) => Ok(Vec::new()),
         Err(error) => Err(error),
     }

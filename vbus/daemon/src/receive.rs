@@ -2,7 +2,7 @@
 //! Takes packets of peers, with every file that comes beside them.
 //!
 //! A file that does not fit into the control buffer would be closed by the kernel, on vbusd's
-//! thread (see [`crate::closer`]). So there is room for as many as a packet can have.
+//! thread (see [`crate::closer`]). So there is room for as many files as a packet can have.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -46,7 +46,7 @@ pub enum Next {
 /// # Errors
 /// As for [`receive`].
 pub fn next(socket: &OwnedFd) -> io::Result<Next> {
-    // Room for the credentials alone: files do not fit, of which the kernel tells.
+    // Room for the credentials alone: files do not fit, and the kernel reports that.
     // SAFETY: only computes a length.
     let space = unsafe { libc::CMSG_SPACE(CREDENTIALS) } as usize;
     let mut control = [0u64; WORDS];

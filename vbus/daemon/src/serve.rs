@@ -108,7 +108,7 @@ fn host(what: &str) -> impl Fn(Errno) -> Error {
 pub struct Host<'a> {
     /// Gets the eventfds of new connections.
     pub poll: &'a OwnedFd,
-    /// The number by which it tells one.
+    /// The number that identifies a connection there.
     pub token: fn(ConnectionId) -> u64,
     /// Most connections.
     pub most: usize,
@@ -268,7 +268,8 @@ impl Ends {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (bell, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(host("socketpair"))?;
-        // The client has nothing to say there. What it sent would wait until vbusd closes it.
+        // The client has nothing to say there. Bytes that it sent would wait until vbusd closes the
+        // socket.
         shutdown(&bell, Shutdown::Read).map_err(host("shutdown"))?;
         let copy = rustix::io::fcntl_dupfd_cloexec(&kick, 3).map_err(host("dup"))?;
         Ok(Ends {

@@ -296,7 +296,7 @@ impl Server {
 
     /// Carries out a request, and answers it now or later. `tried`: values that were tried for it.
     fn request(&mut self, number: u64, request: Request, files: Vec<OwnedFd>, tried: Vec<String>) {
-        // What ends of clients have ordered is no part of it.
+        // Orders that ends of clients have caused are not part of it.
         self.cards.given();
         self.cards.trials().begin(tried.clone());
         let answer = self.answer(number, &request, &files);

@@ -283,7 +283,7 @@ fn clients_that_never_read_end_alone() {
     assert_eq!(daemon.control().buses().unwrap().len(), 1);
 }
 
-/// As root, since another user is needed.
+/// Runs as root, since another user is needed.
 #[test]
 fn another_user_needs_permission() {
     if !rustix::process::geteuid().is_root() {
@@ -363,7 +363,8 @@ fn a_client_in_c_works() {
     assert!(child.end(5 * PATIENCE).success());
 }
 
-/// Short paths, a poll of its own, calls, and events: with their numbers and names.
+/// Tests short paths, a poll loop of the client's own, calls, and events with their numbers and
+/// names.
 #[test]
 fn a_client_in_c_has_a_loop_of_its_own() {
     let daemon = Daemon::with("echo");

@@ -160,7 +160,7 @@ fn ring(memory: &File, start: u64, role: u64) {
     );
 }
 
-/// A frame outside of the client's memory.
+/// The client posts a frame outside of its memory.
 #[test]
 fn a_client_that_breaks_the_rules_loses_its_card_alone() {
     let daemon = Daemon::with("venet-user");

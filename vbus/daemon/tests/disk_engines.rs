@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the file of a disk is read and written: through a ring of io_uring or not, and what becomes
+//! How the file of a disk is read and written: through a ring of io_uring or not, and the outcome
 //! of requests whose clients end.
 #![allow(clippy::unwrap_used)]
 
@@ -87,8 +87,7 @@ fn an_engine_is_chosen_while_nobody_is_connected_and_kept() {
     assert!(set(&daemon, "engine-used", "uring").is_err());
 }
 
-/// Starts vbusd where a filter refuses rings, as those of containers do. What it says goes to a
-/// file.
+/// Starts vbusd where a filter refuses rings, as those of containers do. Its output goes to a file.
 fn without_rings(folder: &Path) -> Child {
     let said = File::create(folder.join("said")).unwrap();
     let mut command = vbusd(folder);
@@ -225,8 +224,8 @@ fn what_is_not_in_the_page_cache_is_read(engine: &str) {
     }
 }
 
-/// Connections end with requests under way, by their clients or by a reset. Who connects then finds
-/// them done, or not at all, but not later.
+/// Connections end with requests under way, by their clients or by a reset. A client that connects
+/// then finds each of them done, or never done, but not done later.
 fn requests_whose_client_has_ended_come_before_those_of_the_next(engine: &str) {
     let daemon = daemon(engine);
     let sectors = u64::try_from(PART / SECTOR).unwrap();
@@ -235,7 +234,8 @@ fn requests_whose_client_has_ended_come_before_those_of_the_next(engine: &str) {
         let (old, new) = (vec![2 * round + 1; PART], vec![2 * round + 2; 4 * PART]);
         let mut ends = requests(&daemon);
         for number in 0..8 {
-            // The same sectors over and over, from the odd ones on.
+            // Eight requests for four ranges, so each range is written twice, at the odd numbers
+            // first.
             let sector = number % 4 * sectors + number / 4;
             let wish = Wish::Write(sector, &old[..PART - SECTOR]);
             ends.post(number, wish).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Disks in vbusd whose files are on a host that is slow, full or broken.
 //!
-//! As root, since only root can mount a file system that is.
+//! The tests run as root, since only root can mount such a file system.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -72,8 +72,8 @@ fn one(requests: &mut Requests, wish: Wish<'_>) -> bool {
     finished(requests, &mut [0; PART]).done
 }
 
-/// One request of each kind waits for the host. Others to the same file, among them what the thread
-/// might do itself, and another disk go on.
+/// One request of each kind waits for the host. Other requests to the same file, also those that
+/// the thread might do itself, and those of another disk go on.
 #[test]
 fn a_request_that_waits_stops_no_other_disk() {
     for engine in ["auto", "uring"] {
@@ -217,7 +217,7 @@ fn data_that_was_lost_fails_every_flush_from_then_on(engine: &str) {
         for client in &mut clients {
             assert!(!finished(client, &mut []).done);
             assert!(!one(client, Wish::Flush));
-            // What it has is read and written.
+            // Sectors that the file has are read and written.
             assert!(one(client, Wish::Read(1, SECTOR)));
             assert!(one(client, Wish::Write(1, &[4; SECTOR])));
         }

@@ -169,7 +169,7 @@ fn what_makes_no_sense_fails_and_breaches_end_the_connection(engine: &str) {
     let mut hostile = Hostile::new(&daemon);
     let sector = u32::try_from(SECTOR).unwrap();
     let one = [(HEADER, 32, 1), (DATA, sector, 0)];
-    // Operation, sector, sectors, flags, what comes of it with a buffer of one sector.
+    // Operation, sector, sectors, flags, and the result with a buffer of one sector.
     for (request, expected) in [
         ((0, 0, 1, 0), Some(1)),
         ((0, 2047, 1, 0), Some(1)),

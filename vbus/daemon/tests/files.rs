@@ -59,7 +59,7 @@ fn a_file_beside_a_request_stops_nobody() {
     });
 }
 
-/// More than the protocol has room for, and a packet without a byte.
+/// A client sends more files than the protocol allows, and a packet without a byte.
 #[test]
 fn too_many_files_stop_nobody() {
     unharmed(12, |[first, second], mut files| {
@@ -70,7 +70,7 @@ fn too_many_files_stop_nobody() {
     });
 }
 
-/// On a socket that vbusd ends before it takes them.
+/// The files are on a socket that vbusd closes before it takes them.
 #[test]
 fn files_behind_nonsense_stop_nobody() {
     unharmed(3, |[control, _], files| {
@@ -83,7 +83,7 @@ fn files_behind_nonsense_stop_nobody() {
     });
 }
 
-/// After an answer that is never read, and on a socket that is refused.
+/// The files follow an answer that is never read, or are on a socket that is refused.
 #[test]
 fn files_on_a_refused_socket_stop_nobody() {
     let daemon = Daemon::with("echo");
@@ -125,7 +125,7 @@ fn files_on_a_refused_socket_stop_nobody() {
     drop(others);
 }
 
-/// On the socket by which vbusd notifies.
+/// The files are on the socket by which vbusd notifies.
 #[test]
 fn files_where_notifications_come_are_refused() {
     let daemon = Daemon::with("echo");

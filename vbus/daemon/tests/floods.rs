@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients leave for vbusd to close, or do not read, is bounded and locks no client out.
+//! The files that clients leave for vbusd to close, and the answers that they do not read, are
+//! bounded and lock no client out.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -233,7 +234,7 @@ fn answers_that_nobody_reads_hold_few_descriptors() {
     daemon.control().buses().unwrap();
     let (all, with_files) = unread(&control);
     assert!((1..=8).contains(&with_files), "{with_files} of {all}");
-    // One who reads has as many as before.
+    // A client that reads its answers has as many as before.
     let mut reader = daemon.control();
     reader.ask(&Request::Join { bus: name("lan") }).unwrap();
     for _ in 0..10 {

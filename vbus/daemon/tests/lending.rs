@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients of a switch that share: vbusd copies no payload between them, and neither holds the
+//! Clients of a switch that share: vbusd copies no payload between them, and neither delays the
 //! other.
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn vbusd_copies_no_payload_between_two_that_share() {
     let more: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
     let all = 2000 * LONG as u64;
     assert_eq!(more, [0, 0, 2000, all - 2000 * 288, all]);
-    // What is short is copied.
+    // Short frames are copied.
     let short = frame(&a, &b, 1, 300);
     assert!(a.send(&short).unwrap());
     assert_eq!(next(&mut b), short);
@@ -78,7 +78,7 @@ fn where_one_does_not_agree_vbusd_copies() {
     assert_eq!(next(&mut echo), sent);
 }
 
-/// What a client must know to share outlasts the loss of other events.
+/// The events that a client needs to share are kept when others are lost.
 #[test]
 fn sharing_goes_on_after_events_were_lost() {
     let daemon = switch();
@@ -112,7 +112,7 @@ fn sharing_goes_on_after_events_were_lost() {
 /// Another process that shares, and reads nothing.
 const IDLE: &str = "PARAVANE_TEST_VBUS_IDLE";
 
-/// Only as a process of the test below.
+/// Runs only as a process of the test below.
 #[test]
 fn an_idle_receiver() {
     let Some(folder) = std::env::var_os(IDLE) else {
@@ -204,8 +204,8 @@ fn again(client: &mut Client) {
     assert!(client.shares());
 }
 
-/// What arrives is what was sent, also of frames that were lent, while vbusd dies, the device is
-/// reset, and receivers come and go.
+/// Frames arrive as they were sent, also lent ones, while vbusd dies, the device is reset, and
+/// receivers come and go.
 #[test]
 fn lent_frames_are_whole_while_vbusd_dies() {
     let mut daemon = switch();

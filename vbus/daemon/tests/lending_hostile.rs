@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients that lend what makes no sense, write what others lend, or leave files unread.
+//! Clients that make invalid loans, write to memory that others lend, or leave files unread.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -172,7 +172,7 @@ fn what_others_lend_can_only_be_read() {
         map.unwrap_err().raw_os_error(),
         Some(Errno::PERM.raw_os_error())
     );
-    // Nor by its name.
+    // A write by a newly opened descriptor fails, too.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     let again = std::fs::OpenOptions::new()
         .read(true)
@@ -183,8 +183,8 @@ fn what_others_lend_can_only_be_read() {
     }
 }
 
-/// A client that says that it has taken what it leaves in its socket gets no more files: each
-/// would hold memory of another client.
+/// A client claims to have taken events that it leaves in its socket. It gets no more files, since
+/// each would hold memory of another client.
 #[test]
 fn files_are_not_left_unread_without_end() {
     let daemon = switch();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a device of vbusd polls: where it pays off, and not at the cost of others.
+//! When a device of vbusd polls: it does so where this pays off, and not at the cost of others.
 // Alone: two programs keep all CPUs busy, and vbusd's CPU time is measured.
 #![allow(clippy::unwrap_used)]
 

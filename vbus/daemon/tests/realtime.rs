@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a real-time client relies on: sending and receiving allocate nothing, make no host call but
+//! Guarantees for a real-time client: sending and receiving allocate nothing, make no host call but
 //! a notification, and end after a bounded number of steps, whatever the other side does.
 #![allow(clippy::unwrap_used)]
 
@@ -104,7 +104,7 @@ fn packets_pass_without_allocations_and_host_calls() {
     assert_eq!(allocated.load(Ordering::SeqCst), 0);
 }
 
-/// The test above sees both.
+/// The test above can fail: an allocation is counted.
 #[test]
 fn an_allocation_is_counted() {
     let before = allocations();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! No user's clients take what others need: sockets, connections, memory, descriptors.
 //!
-//! As root, since other users are needed.
+//! The tests run as root, since they need other users.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -19,7 +19,7 @@ fn daemon() -> Option<Daemon> {
     daemon_with("null")
 }
 
-/// The same with a device of this class on the bus.
+/// A vbusd that other users reach, with a device of this class on the bus.
 fn daemon_with(class: &str) -> Option<Daemon> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT TESTED: that users leave others their share. Only root can become another.");

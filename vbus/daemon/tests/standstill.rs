@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread of cards stands still, as one does that has not had a CPU for long. vbusd serves all
-//! that does not need it, and what does is answered when it goes on.
+//! A thread of cards stands still, as a thread does that has not had a CPU for long. vbusd serves
+//! all requests that do not need it, and answers the others when it continues.
 #![allow(clippy::unwrap_used)]
 
 mod common;

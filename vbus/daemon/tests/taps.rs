@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What vbusd does to a tap of the host, in a network namespace of the test.
+//! vbusd's use of a tap of the host, in a network namespace of the test.
 #![allow(clippy::unwrap_used)]
 
 mod common;

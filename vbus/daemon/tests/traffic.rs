@@ -210,8 +210,8 @@ fn a_busy_ring_causes_no_notification_and_an_idle_one_no_work() {
     );
 }
 
-/// The same with the attribute as it is at first: while the device has packets of a client, it does
-/// not want to be notified of more, and how fast the host runs both does not matter.
+/// `poll-us` has its first value. While the device has packets of a client, it does not want to be
+/// notified of more, however fast the host runs either side.
 #[test]
 fn a_ring_that_is_never_empty_causes_no_notification() {
     let daemon = Daemon::with("null");
@@ -261,8 +261,8 @@ fn keep_full(mut client: Client) {
     }
 }
 
-/// The same the other way. A client that looks by itself is not notified, and one that was notified
-/// and is not done is not told again: it knows that there is something.
+/// The other direction: the device does not notify a client that polls, and does not notify a
+/// client again that has not handled all frames yet.
 #[test]
 fn a_client_that_is_never_done_is_notified_once() {
     const FRAMES: u64 = 20_000;
@@ -339,8 +339,8 @@ fn bells(client: &Client) -> u64 {
     rung.map_or(0, |(count, _)| count as u64)
 }
 
-/// vbusd is killed and started again while an echo runs: every packet comes back, in order. One
-/// that was under way may come twice.
+/// vbusd is killed and started again while an echo runs: every packet comes back, in order. A
+/// packet that was under way may come twice.
 #[test]
 fn clients_continue_after_vbusd_was_killed() {
     let mut daemon = Daemon::with("echo");

@@ -78,7 +78,7 @@ fn connect(daemon: &Daemon, device: &str) -> Client {
     Client::connect(daemon.options("lan", device)).unwrap()
 }
 
-/// What vbusd has when each of its devices has had a client, and has none.
+/// The resources of vbusd when each of its devices has had a client, and has none.
 fn without_clients(daemon: &Daemon, devices: &[&str]) -> Holdings {
     for device in ["store", "spare"] {
         let disk = Disk::connect(&daemon.socket(), "lan", device, Duration::ZERO);

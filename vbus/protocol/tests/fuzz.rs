@@ -14,8 +14,8 @@ fn check<M: Serialize + DeserializeOwned + Debug + PartialEq>(packet: &[u8]) {
     let Ok(message) = decode::<M>(packet) else {
         return;
     };
-    // What was decoded encodes to something that means the same. A number may have been encoded in
-    // more bytes than it needs.
+    // A decoded message encodes to bytes that decode to the same message. A number may have been
+    // encoded in more bytes than it needs.
     let again = encode(&message).unwrap();
     assert!(again.len() <= packet.len());
     assert_eq!(decode::<M>(&again), Ok(message));

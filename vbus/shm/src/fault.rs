@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-//! Mistakes that a test can plant, to see that it finds them. A build without the feature `faults`
-//! has none.
+//! Mistakes that a test can plant, to prove that it finds them. A build without the feature
+//! `faults` has none.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 //!
 //! The *north* owns the memory: a guest, or a client process. The *south* is the device. The layout
 //! is made from `abi/vbus.toml` ([`layout`]); docs/vbus.md has the rules. The C side of a guest is
-//! in `vbus/guest/`. What belongs here knows neither devices nor buses, makes no host call,
-//! allocates nothing, and holds for any kind of peer: [`signal`] says when a side must notify the
-//! other, and the caller does it; [`ring`] moves descriptors, and the caller moves the bytes.
+//! in `vbus/guest/`. The code here knows neither devices nor buses, makes no host call, allocates
+//! nothing, and works with any kind of peer. [`signal`] says when a side must notify the other, and
+//! the caller does it. [`ring`] moves descriptors, and the caller moves the bytes.
 //!
 //! A peer can write all of the memory at any time. Each side keeps its own indices, and what it
 //! needs of a descriptor, in memory of its own. It reads a word of the peer once and checks it. A
-//! breach of the rules is a [`Breach`], which the side remembers: it works no more until there is a
-//! new connection.
+//! violation of the rules is a [`Breach`]. The side remembers it, and does nothing more until there
+//! is a new connection.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -3,8 +3,8 @@
 //!
 //! A sender has a memory of *slots*, which other clients may read. The device *lends* slots to a
 //! receiver, in place of a copy of the packet: it fills a descriptor of the receiver with the
-//! places. The receiver copies from there, and then posts that descriptor again. That returns the
-//! slots. The device tells the sender, by a word for each slot in memory that the two share. The
+//! places. The receiver copies from there, and returns the slots by posting that descriptor again.
+//! The device reports this to the sender by a word for each slot, in memory that the two share. The
 //! sender writes a slot only while its word is 0 and none of its own packets is in it.
 //!
 //! | word of | written by | |

@@ -5,7 +5,7 @@
 //! `valid` is the range of descriptors that have a buffer, and `inuse` that of those with a packet.
 //! The four indices count modulo 2^32, so a full ring needs no flag: its tail is its head plus the
 //! count. Each index has one writer. A push or pop moves the index first and then hands the
-//! descriptor over (`owner`), which is what the other side waits for.
+//! descriptor over (`owner`). The other side waits for `owner`.
 //!
 //! * transmit: the north pushes both; the south pops inuse; the north then pops valid and has its
 //!   buffer back. The tails are equal.

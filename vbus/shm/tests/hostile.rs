@@ -205,7 +205,7 @@ fn a_south_survives_a_hostile_north() {
     }
 }
 
-/// Flags that change at any moment: each call ends, and so does work that never gets less.
+/// Flags change at any moment: each call ends, and so does a loop over work that never ends.
 #[test]
 fn signals_survive_a_hostile_peer() {
     let _alone = alone();

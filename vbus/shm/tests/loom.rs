@@ -3,8 +3,9 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p paravane-vbus-shm --test loom --release`
 //!
-//! With `LOOM_MAX_PREEMPTIONS=3`, as `scripts/test.sh` has it, only orders in which threads are
-//! left at most three times while they could go on. Without it the models take much longer.
+//! With `LOOM_MAX_PREEMPTIONS=3`, as in `scripts/test.sh`, it tries only orders in which a thread
+//! that could continue is preempted at most three times. Without this variable the models take much
+//! longer.
 //!
 //! A notification that is lost leaves a thread in `Event::wait` for good, which loom reports as a
 //! deadlock. Each planted fault is found by one of the tests.
@@ -352,7 +353,7 @@ fn a_device_that_sleeps_is_woken_for_each_packet() {
     sound(|| wake_for_packets(2, false));
 }
 
-/// The model finds what neither ring nor signal is to blame for.
+/// The model also finds errors outside of the ring and the signal.
 #[test]
 fn a_notification_before_its_packet_is_found() {
     let failed = |packets| {

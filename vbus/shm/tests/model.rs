@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-//! The ioq against a model, and each rule of it by itself.
+//! Compares the ioq with a model, and tests each of its rules alone.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
@@ -141,7 +141,7 @@ fn an_owner_that_is_no_side_is_a_breach() {
     }
 }
 
-/// A south that moved its index and died before it handed the descriptor over.
+/// A south moved its index and died before it handed the descriptor over.
 #[test]
 fn a_south_may_die_between_its_two_stores() {
     let _alone = alone();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk on the machine's bus. It works on files as virtio-blk does, by the same [`Service`], and
-//! with guest memory where it lies.
+//! accesses guest memory in place.
 //!
 //! A request's status is stored as soon as it is done. Its descriptors go back when those of all
-//! earlier requests do. The guest is notified once for all that a round has done, if it wants that.
+//! earlier requests do. The guest is notified once for all requests of a round, if it wants
+//! notifications.
 
 mod request;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests to a disk of the bus: from the descriptors of a ring to what the disk does.
+//! Requests to a disk of the bus: reads them from the descriptors of a ring, and has the disk carry
+//! them out.
 
 use crate::card::word;
 use paravane_devices::blk::{Disk, Effect, Failure, Job, Sectors, Stop};
@@ -171,7 +172,7 @@ impl Job for Request {
     }
 }
 
-/// Stores the status of a request. Whatever the request has done is visible to who sees it.
+/// Stores the status of a request. A driver that sees the status sees all effects of the request.
 pub fn tell(memory: &Memory, at: u64, status: u32) {
     // The header was there when the request was taken, and guest memory stays.
     let _ = memory.store(status, GuestAddress(at), Ordering::Release);

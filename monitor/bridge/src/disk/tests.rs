@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk with a guest that the test plays: what it asks for, and what no driver should ask for.
+//! A disk with a guest that the test plays: valid requests, and requests that no driver should
+//! make.
 
 use super::*;
 use crate::Bridge;
@@ -31,7 +32,7 @@ struct Machine {
 /// What a driver should not do.
 type Breach = dyn Fn(&mut Machine);
 
-/// What a request asks for, but for its data.
+/// A request without its data.
 #[derive(Clone, Copy, Default)]
 struct What {
     operation: u64,

@@ -2,7 +2,7 @@
 //! `paravane calls`: which calls of its layer a machine's kernel has made, and what they took.
 //!
 //! The agent reads what the guest's kernel shows of the layer's section `stats`. So it is the same
-//! for each layer that counts. What comes from the guest is hostile: it is bounded and checked.
+//! for each layer that counts. Data from the guest is hostile: it is bounded and checked.
 
 use super::far::{Far, Stream};
 use crate::arguments;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The agent's program in a running machine, for what it does beside its main job: it is started by
-//! `exec`, under the name by which each process finds its own program.
+//! Runs the agent's program in a running machine for its other jobs, such as packing files. `exec`
+//! starts it, under the name by which each process finds its own program.
 
 use anyhow::{Context, bail};
 use paravane_machine::store::Store;
@@ -80,8 +80,8 @@ impl Far {
         Ok(Far { child, complaints })
     }
 
-    /// Ends the program as soon as a signal asks this one to end. Its streams then end, and so does
-    /// whatever waits for them.
+    /// Ends the program as soon as a signal asks this one to end. Its streams then end, and so do
+    /// the threads that wait for them.
     pub fn ends_with(&self, signals: &Signals) -> anyhow::Result<()> {
         let pid = Pid::from_child(&self.child);
         let program = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process")?;

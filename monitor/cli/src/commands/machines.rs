@@ -57,7 +57,7 @@ fn act_on(
     failure.map_or(Ok(Outcome::Passed), Err)
 }
 
-/// `start`: a machine that runs already is what the user wants.
+/// `start` succeeds for a machine that runs already.
 pub fn start(args: &arguments::Names) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = store.find(name)?;
@@ -237,7 +237,7 @@ pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// `stop`: a machine that has ended already is what the user wants.
+/// `stop` succeeds for a machine that has ended already.
 pub fn stop(args: &arguments::Stop) -> anyhow::Result<Outcome> {
     each(&args.names, |store, name| {
         let machine = store.find(name)?;

@@ -54,7 +54,7 @@ fn a_ring_is_one_thread_s_and_does_not_change() {
     }
 }
 
-/// Beside its ring the thread has plain reads of what is in memory, and may give locks free.
+/// Besides its ring, the thread may read data that is in memory, and release locks of files.
 #[test]
 fn a_thread_with_a_ring_waits_there() {
     let filter = &filters()[WITH_RING];

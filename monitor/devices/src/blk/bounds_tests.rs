@@ -174,7 +174,7 @@ fn zeroes_of_many_segments_are_left_between_two() {
     assert_eq!(fake.zeroed.load(Ordering::SeqCst), 3 << 31);
 }
 
-/// Where the host has to write them, they are written in pieces.
+/// Where the host has to write zeroes, the device writes them in pieces.
 #[test]
 fn zeroes_that_are_written_are_left_between_two_pieces() {
     let file = tempfile::tempfile().unwrap();

@@ -93,7 +93,7 @@ fn what_was_written_is_read() {
     assert!(!lacks(file, &(0..4096)));
 }
 
-/// The host would write it some seconds later by itself.
+/// Without an early write, the host writes the data some seconds later.
 #[test]
 fn what_is_written_early_does_not_wait_for_the_flush() {
     let Some(file) = uncached() else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk that loses what its driver did not flush. The file has what was flushed and nothing else,
-//! so however the monitor ends, the disk is as after a power failure. Killing the monitor alone
-//! would prove nothing, because the host's page cache has everything that it wrote.
+//! A disk that loses what its driver did not flush. The file has only flushed data. So after any
+//! end of the monitor, the disk is as after a power failure. Killing the monitor alone would prove
+//! nothing, because the host's page cache has everything that it wrote.
 //!
 //! If the monitor is killed in the middle of a flush, a part of it is written, as in a power
 //! failure.

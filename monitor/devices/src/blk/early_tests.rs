@@ -80,7 +80,7 @@ fn only_small_writes_are_early() {
     assert_eq!(used.write(64 << 10, 1), 64 << 10);
 }
 
-/// Others of the driver would wait for the call.
+/// The driver's other requests would wait for the host call.
 #[test]
 fn of_several_writes_none_is_early() {
     let mut used = Used::new(|disk| disk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What flushes say after the host has lost data.
+//! The results of flushes after the host has lost data.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +24,7 @@ impl Flushes {
     /// The call's, or an earlier one has failed.
     pub fn flush(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        // Data that can be written is written all the same.
+        // Data that can be written is still written.
         let result = call();
         if *lost {
             return Err(io::Error::other("the host has lost data before"));

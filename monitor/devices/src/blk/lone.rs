@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads and flushes of a driver that has one request at a time.
 //!
-//! What must wait for the host's disk goes to a worker thread, so that it delays no other request.
-//! That costs two wake-ups of threads. If the driver has no other request, there is nothing to
-//! delay, and the device's thread waits itself. A request that arrives during that waits for it:
+//! A request that must wait for the host's disk goes to a worker thread, so that it delays no
+//! other. That costs two wake-ups of threads. If the driver has no other request, there is nothing
+//! to delay, and the device's thread waits itself. A request that arrives during that waits for it:
 //! then the next ones go to workers again.
 
 /// Requests that go to workers after another one came during one that did not.

@@ -126,7 +126,7 @@ fn without_the_heuristic_a_lone_read_waits_elsewhere() {
     waits_elsewhere(Slow::new(Block::without_lone_reads), |_, _, _| {}, read);
 }
 
-/// A reset would wait for it.
+/// A reset would wait for a large read.
 #[test]
 fn a_large_lone_read_waits_elsewhere() {
     let large = |guest: &mut Guest| read_bytes(guest, (1 << 20) + 512);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Block device (virtio 1.2, section 5.2), and what every block device is made of: [`Disk`] and
+//! Block device (virtio 1.2, section 5.2), and the parts of every block device: [`Disk`] and
 //! [`Service`].
 //!
-//! Reads of what the host has in its page cache, and writes, which go to the page cache, are done
-//! on the device's own thread. What has to wait for a disk goes to a few worker threads, so that it
-//! delays nothing else; if there is nothing else, the device's thread waits ([`lone`]). A write
-//! survives a power failure of the host only after a later flush has been answered: the features
-//! tell the driver that there is a write-back cache.
+//! The device's own thread reads data that is in the host's page cache, and writes data to the page
+//! cache. A request that has to wait for a disk goes to one of a few worker threads, so that it
+//! delays no other. If there is no other, the device's thread waits ([`lone`]). A write survives a
+//! power failure of the host only after a later flush has been answered: the features tell the
+//! driver that there is a write-back cache.
 
 #[cfg(test)]
 mod bounds_tests;

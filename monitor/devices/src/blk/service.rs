@@ -34,7 +34,7 @@ pub enum Effect {
 
 /// A request.
 pub trait Job: Send + 'static {
-    /// What is left of it when it is done.
+    /// The result of a request that is done.
     type Done: Send + 'static;
 
     /// What it does if it succeeds.
@@ -159,7 +159,7 @@ impl<J: Job> Service<J> {
         }
     }
 
-    /// What is left of requests that workers have done.
+    /// The results of requests that workers have done.
     pub fn done(&self) -> Vec<J::Done> {
         self.pool.as_ref().map(Pool::done).unwrap_or_default()
     }

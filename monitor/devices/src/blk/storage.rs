@@ -335,7 +335,7 @@ pub(super) fn write_zeroes(
 mod tests {
     use super::*;
 
-    /// A pipe cannot be flushed, whatever is in it.
+    /// Uses a pipe, which cannot be flushed.
     #[test]
     fn a_flush_that_failed_is_not_forgotten() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -113,7 +113,7 @@ mod tests {
         place::without_waiting(|| parts.fill(file.as_fd(), at).unwrap_or(usize::MAX))
     }
 
-    /// A file's end is no reason to wait, wherever it is.
+    /// A read never waits for the disk because of the file's end.
     #[test]
     fn what_is_in_memory_is_read_without_waiting() {
         let path = tempfile::NamedTempFile::new().unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the host reports of watched folders, by fanotify or by inotify.
+//! Receives the host's reports about watched folders, by fanotify or by inotify.
 //!
 //! fanotify (Linux 5.17, without privileges) says whether this process has made a change, and never
-//! merges the reports of two processes into one. inotify says neither, but works on older hosts and
+//! merges the reports of two processes into one. inotify does neither, but works on older hosts and
 //! on file systems without file handles. Both use the same bits for the same changes.
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -23,7 +23,7 @@ const INTEREST: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::ONLYDIR);
 
-// What linux/fanotify.h has and the crate libc has not for every C library.
+// Constants of linux/fanotify.h that the crate libc does not have for every C library.
 const INIT: u32 = CLASS_NOTIF | CLOEXEC | NONBLOCK | REPORT_DFID_NAME;
 const CLASS_NOTIF: u32 = 0;
 const CLOEXEC: u32 = 1;

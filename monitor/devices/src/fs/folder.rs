@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file system of a shared folder: the crate's, and what the guest may keep of it for how long.
+//! The file system of a shared folder: the crate's file system, and how long the guest may keep
+//! names, attributes and contents.
 //!
 //! | cache | names, attributes | contents |
 //! |---|---|---|
@@ -148,7 +149,7 @@ impl Folder {
         self.watch.as_ref()?.own_name(parent, name)
     }
 
-    /// What failed may have made the name all the same.
+    /// Handles a failed request to make a name: the name may exist all the same.
     fn doubt(&self, parent: u64, name: &CStr, error: &io::Error) {
         use io::ErrorKind::{AlreadyExists, WouldBlock};
         // The last starts again.

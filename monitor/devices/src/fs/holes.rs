@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a file has data, and where it has holes (`SEEK_DATA` and `SEEK_HOLE` of lseek).
 //!
-//! The host knows, except of what the guest has not written yet: a guest's kernel does not write
-//! that before it asks. A program that relied on the host's answer would lose it in a copy.
+//! The host knows this, except for data that the guest has not written back: a guest's kernel does
+//! not write such data before it asks. A program that copies by the host's answer would lose the
+//! data.
 //!
 //! * What a program has written through a shared mapping. It can map only a file that is open for
 //!   reading and writing, and its kernel closes the file after it has written what the mapping
-//!   changed. So a file that is open so has no holes for the guest ([`Mappable`]).
+//!   changed. So a file that is open in this way has no holes for the guest ([`Mappable`]).
 //! * With the cache `always`, what any program has written. The answer is then ENOSYS, and the
 //!   guest's kernel takes every file for data.
 
@@ -133,7 +134,7 @@ impl Mappable {
 mod tests {
     use super::*;
 
-    /// A guest that closes files before it knows their handles.
+    /// The guest closes files before it knows their handles.
     #[test]
     fn what_was_closed_too_soon_takes_bounded_memory() {
         let open = Mappable::default();

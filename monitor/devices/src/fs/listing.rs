@@ -7,7 +7,8 @@
 //!
 //! FUSE has no way to say that a part is the last: a guest asks once more and gets nothing, which
 //! is every second request where folders are small. The project's kernel understands a mark after
-//! the last entry (`FUSE_READDIR_END`). The mark is shorter than an entry, so others overlook it.
+//! the last entry (`FUSE_READDIR_END`). The mark is shorter than an entry, so other kernels ignore
+//! it.
 
 use fuse_backend_rs::transport::VirtioFsWriter;
 use std::cell::Cell;
@@ -43,7 +44,7 @@ pub fn end(end: End) {
     END.set(Some(end));
 }
 
-/// What [`end`] was called with since this was called.
+/// The argument of the last call of [`end`] since the last call of this function.
 pub fn ended() -> Option<End> {
     END.take()
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest must not make of a shared folder's files: programs that give their caller rights on
-//! the host.
+//! Keeps a guest from making programs in a shared folder that give their caller rights on the host.
 //!
 //! A program that is setuid, setgid or has capabilities runs on the host with rights that its
 //! caller lacks, and what runs in a guest may write its contents. So unless the user asks for it
@@ -8,8 +7,8 @@
 //! file system sees it. The guest is free to send any request, not only Linux's.
 //!
 //! * Modes lose setuid and setgid without an error, and the answer shows the mode that the file
-//!   has. POSIX allows that for setgid in chmod(). `install`, `cp -p`, `tar -x` and dpkg go on; an
-//!   error would end them, since they set whole modes.
+//!   has. POSIX allows that for setgid in chmod(). So `install`, `cp -p`, `tar -x` and dpkg work.
+//!   They set whole modes, so an error would end them.
 //! * Of extended attributes a guest sets `user.*` and access control lists. Others
 //!   (`security.capability`, `trusted.*`) mean something to the host's kernel or to its root. They
 //!   are answered EOPNOTSUPP, as by a file system that has none: `setcap` must not claim success.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether something is mounted in a shared folder that may be far: a network's file system, or
-//! one that another program serves.
+//! Whether a file system is mounted in a shared folder that may be slow: a network's, or one that
+//! another program serves.
 //!
-//! The first look at such a place can wait for as long as its server is silent, and only after
-//! that look is it known that the place is on another file system. So the host's list of mounts is
+//! The first access to such a place waits for as long as its server is silent. Before this access,
+//! the device cannot know that the place is on another file system. So the host's list of mounts is
 //! read before the guest's first request, and again whenever the host says that it has changed.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(plain(b"a\\134b\\04"), b"a\\b\\04");
     }
 
-    /// As root: what is mounted later is noticed.
+    /// Runs as root: a later mount is noticed.
     #[test]
     fn a_new_mount_is_noticed() {
         if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The names of a folder in which nothing can be looked up.
+//! Lists the names of a folder whose entries cannot be looked up.
 //!
 //! The crate looks each entry of a list up. Where that fails, because this user may not or has no
 //! descriptor left, its list ends: without an error if nothing but `.` and `..` came before. A

@@ -18,7 +18,7 @@ const INC_EPOCH: i32 = 8;
 /// has mounted there would be unmounted.
 const EXPIRE_ONLY: u32 = 1;
 
-/// What may have changed. Numbers are those of the guest.
+/// A possible change. Numbers are those of the guest.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub enum Change {
     /// A name in a folder.
@@ -142,7 +142,7 @@ mod tests {
         assert!(longest.len() <= BUFFER as usize);
     }
 
-    /// However much changes, little waits, and nothing is lost.
+    /// For any number of changes, few messages wait, and no change is lost.
     #[test]
     fn too_many_changes_are_one() {
         let changes = Changes::default();

@@ -134,7 +134,7 @@ impl OpenFiles {
 
     /// Keeps a file open.
     pub fn keep(&self, inode: u64, file: Arc<File>) {
-        // What makes room is closed without the lock: the host may take long.
+        // Closes the file that makes room without the lock: the host may take long.
         let gone = lock(&self.files).put(inode, file);
         drop(gone);
     }

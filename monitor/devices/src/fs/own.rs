@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the guest itself changes in a shared folder, and so knows already.
+//! Recognises changes that the guest itself makes in a shared folder, and so knows already.
 //!
 //! fanotify says that this process has made a change, and keeps the reports of different processes
 //! apart. So a report that is left out never hides a change by another program, whatever happens at
-//! the same time. This process, however, also writes what the guest does not know of: a log, a
-//! disk's file. So a report is left out only if the device has noted a request of the guest for the
-//! same name or file, and carries it out or has done so a moment ago ([`RECENT`]).
+//! the same time. This process, however, also writes files for other purposes, of which the guest
+//! does not know: a log, a disk's file. So a report is left out only if the device has noted a
+//! request of the guest for the same name or file, and carries it out or has done so a moment ago
+//! ([`RECENT`]).
 //!
 //! This cannot recognise a change of this process for another purpose, of the same file, in the
 //! same moment: another volume of the machine may have such files, in which case nothing is left

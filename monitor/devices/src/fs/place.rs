@@ -19,10 +19,10 @@
 //!   that is always slow, the others wait for one request in [`LONGEST`]. A request that took long
 //!   without sleeping had work to do, or others had the processor: workers would be no faster.
 //!   Whether it slept is not known of the first slow one of more than [`MEASURED`] requests.
-//! * If something is mounted in the folder that may be far, everything goes to the workers: a
-//!   server that is silent holds each look at it ([`mounts`](super::mounts)).
+//! * If a slow file system may be mounted in the folder, everything goes to the workers: each
+//!   access waits for a silent server ([`mounts`](super::mounts)).
 //!
-//! What can hold the device's thread all the same, on a file system of the host's own:
+//! The device's thread can still have to wait on a local file system of the host:
 //!
 //! | what | for how long |
 //! |---|---|
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(places.of(LOOKUP, 0, now + 51 * MS), Place::Worker);
     }
 
-    /// On a fast host it is not, which would cost a host call for each request.
+    /// On a fast host this is not known: to know it would cost a host call for each request.
     #[test]
     fn it_is_known_of_requests_after_a_slow_one_whether_they_slept() {
         let now = Instant::now();

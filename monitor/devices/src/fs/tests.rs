@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests that no Linux would send, under the thread's own policy: what they make of files on the
-//! host.
+//! Requests that no Linux would send, under the thread's own policy, and their effects on files of
+//! the host.
 
 mod holes;
 mod lists;
@@ -344,7 +344,7 @@ fn only_attributes_that_mean_nothing_to_the_host_are_set() {
     );
 }
 
-/// Also where root runs the monitor, because root may write to such files and keep the bits.
+/// This holds also where root runs the monitor: root may write to such files and keep the bits.
 #[test]
 fn what_is_written_to_is_not_setuid_any_more() {
     for way in ["write", "truncate", "open", "fallocate"] {
@@ -380,7 +380,7 @@ fn what_is_written_to_is_not_setuid_any_more() {
     }
 }
 
-/// What its owner has made setuid stays setuid, under any name: none of it is the guest's.
+/// A file that its owner made setuid stays setuid under any name: the guest did not write to it.
 #[test]
 fn files_of_the_host_keep_their_rights() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches on the host those folders of which the guest keeps names and attributes, and says what
-//! changes there.
+//! Watches the host's folders of which the guest keeps names and attributes, and reports changes
+//! there.
 //!
 //! The guest may then keep them for long. The host reports a change after it has happened, so the
 //! guest sees it some milliseconds later. It does not report what a program of the host writes
@@ -39,7 +39,7 @@ const ROOT: u64 = 1;
 const MOST: usize = 8192;
 /// The most folders and the most files that are known at a time: more than a guest's kernel usually
 /// keeps. A guest can forget one just before it gets the answer with it, and then it stays here.
-/// What is not known is not watched.
+/// Folders and files beyond that are not watched.
 pub const MOST_KNOWN: usize = 1 << 18;
 /// The time between two looks at what has changed: a program that changes a lot does not wake the
 /// thread each time.
@@ -134,7 +134,7 @@ impl Watch {
 
     /// The guest takes messages from now on, and [`run`](Watch::run) will be called.
     pub fn begin(&self) {
-        // What an earlier run may not have seen.
+        // Clears the end of an earlier run, which that run may not have read.
         let _ = rustix::io::read(&self.end, &mut [0; 8]);
         // All volumes of the machine are known by now.
         let spares = self.events.know_ours() && self.shared.is_alone();

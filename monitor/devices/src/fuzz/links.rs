@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Devices that carry what others send: the network card, sockets.
+//! Devices that carry data of other programs: the network card, sockets.
 
 use super::{Request, Simple, Target, play, sizes, start};
 use crate::Device;

@@ -35,7 +35,7 @@ struct Request {
     room: Vec<u32>,
 }
 
-/// What a target adds to a driver that knows only queues.
+/// The steps that a target adds to a driver that knows only queues.
 trait Target {
     fn queues(&self) -> usize;
     fn device(&mut self) -> &mut dyn Device;

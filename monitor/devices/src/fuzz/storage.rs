@@ -82,7 +82,7 @@ fn blk() {
             };
             start(&mut device);
             play(&mut Disk(device), bytes.get(1..).unwrap_or_default());
-            // Neither longer nor shorter, and written only if it is writable.
+            // The disk keeps its length, and changes only if it is writable.
             let content = fs::read(file.path()).unwrap();
             assert!(content.len() == 64 * 512, "the disk's size has changed");
             assert!(
@@ -187,7 +187,8 @@ fn fill(folder: &Path) {
     std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
 }
 
-/// Under the thread's own policy and with the shared folder's files alone: an escape ends the test.
+/// Runs under the policy of the device's thread, with the shared folder's files alone: an escape
+/// ends the test.
 #[test]
 fn fs_() {
     let outer = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When the driver learns that its frames were sent.
 //!
-//! Linux asks for an interrupt after each frame, and uses it only to free memory and to send more
-//! where much waits. All queues share a line, and the driver looks at all of them at each
+//! Linux requests an interrupt after each frame, and uses it only to free memory, and to send more
+//! if many frames wait. All queues share a line, and the driver looks at all of them at each
 //! interrupt: one for a frame that comes in also reports those that went out. So after few and
 //! small frames the interrupt waits a little for another.
 
@@ -31,7 +31,7 @@ pub struct Completions {
     expiry: Option<Instant>,
 }
 
-/// What there is to do for the frames that were sent.
+/// The next step for the frames that were sent.
 #[derive(Debug)]
 pub enum Next<'a> {
     /// Nothing.
@@ -73,7 +73,7 @@ impl Completions {
             return Next::Nothing;
         }
         let much = !covered && (self.frames >= FRAMES || self.bytes >= BYTES);
-        // Where an interrupt tells it there is a timer, too: the driver may have looked just
+        // If an interrupt reports it, there is a timer, too: the driver may have looked just
         // before.
         if !much && self.expiry.is_some() {
             return Next::Nothing;

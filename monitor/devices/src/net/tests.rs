@@ -189,7 +189,7 @@ fn a_batch_of_frames_is_one_interrupt() {
     }
 }
 
-/// The driver waits for the end of all that it has sent, whatever that was.
+/// The driver waits until all of its frames are sent, whatever their contents.
 #[test]
 fn what_is_no_frame_is_reported_too() {
     let mut machine = Machine::new(Config::default(), 0);
@@ -217,7 +217,7 @@ fn without_the_heuristic_a_frame_is_reported_at_once() {
     }
 }
 
-/// A driver without buffers gets its frames when it adds some, and until then sends little.
+/// A driver without buffers gets its frames when it adds buffers. Until then it sends little.
 #[test]
 fn frames_wait_for_buffers() {
     let mut machine = Machine::new(Config::default(), 0);

@@ -2,8 +2,8 @@
 //! Socket device (virtio 1.2, section 5.10): byte streams between programs in the guest and the
 //! monitor.
 //!
-//! The host is CID 2. Its ports are not the host system's: a guest reaches only what the monitor
-//! listens on through its [`Hub`].
+//! The host is CID 2. Its ports are not the host system's: a guest reaches only the ports on which
+//! the monitor listens through its [`Hub`].
 
 mod connection;
 mod hub;

@@ -188,7 +188,7 @@ fn full(mux: &mut Mux, listener: &Listener) -> (UnixStream, usize) {
     }
 }
 
-/// As Linux does 8 s after a program has closed a socket.
+/// Linux sends a reset 8 s after a program has closed a socket.
 #[test]
 fn a_slow_host_gets_what_was_sent_before_a_reset() {
     let hub = Hub::default();
@@ -231,7 +231,7 @@ fn a_reset_without_an_end_drops_what_was_sent() {
     assert!(bytes.len() < total);
 }
 
-/// Connections that outlive a reset count.
+/// Connections that outlive a reset count towards the bound.
 #[test]
 fn what_waits_for_the_host_is_bounded() {
     let hub = Hub::default();
@@ -251,7 +251,7 @@ fn what_waits_for_the_host_is_bounded() {
     assert_eq!(sent(&mut mux), [(op::RESPONSE, vec![])]);
 }
 
-/// A guest that resets connections with data, and takes none.
+/// The guest resets connections that have data for it, and reads none.
 #[test]
 fn a_connection_that_is_gone_has_no_place_in_the_queue() {
     let hub = Hub::default();

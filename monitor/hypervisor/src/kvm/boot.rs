@@ -245,7 +245,7 @@ mod tests {
         assert!(format!("{:#}", error.unwrap()).contains("6 bytes, the limit is 5"));
     }
 
-    /// What does not fit below the gap is in the map after it.
+    /// The map has the RAM that does not fit below the gap after the gap.
     #[test]
     fn memory_above_4_gib_is_in_the_map() {
         let ram = Ram::around(5 << 30, GAP, false).unwrap();

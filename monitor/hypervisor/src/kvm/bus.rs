@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stores of vCPUs to the registers of devices, and commands for bridges. Loads are no exits: the
+//! Stores of vCPUs to the registers of devices, and commands for bridges. Loads cause no exits: the
 //! guest sees the pages.
 //!
 //! A notification (QueueNotify) rings an event counter inside the host's kernel and reaches the
-//! device's thread, so it comes here only if the number is no queue's. An acknowledgement clears
-//! bits of the page. Any other store waits for the device's thread, and so does a command. A
+//! device's thread. It comes here only if no queue has the number. An acknowledgement clears bits
+//! of the page. Any other store waits for the device's thread, and so does a command. A
 //! notification by a port comes here only if the device may do its work on the vCPU's thread
 //! ([`Kicks`]).
 
@@ -299,7 +299,8 @@ mod tests {
         assert_eq!(port.take(), 0);
     }
 
-    /// That of a virtio device whose driver has not acknowledged it, and that of a bridge.
+    /// The interrupt of a virtio device is repeated until its driver has acknowledged it, and so is
+    /// that of a bridge.
     #[test]
     fn an_interrupt_is_repeated() {
         let area = Area::new(3).unwrap();
@@ -353,7 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// Only a bridge is asked, and only by the address of its registers.
+        /// Only a bridge gets commands, and only by the address of its registers.
         #[test]
         fn no_other_address_has_commands(
             near in -0x2000i64..0x3000, any: u64, command: u64, bridge: bool

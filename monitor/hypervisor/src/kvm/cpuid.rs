@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the cpuid instruction says: what the host's processor and KVM can do, and one package with
-//! as many cores as there are vCPUs, whose APIC ids are their numbers.
+//! The results of the cpuid instruction: the features of the host's processor that KVM supports,
+//! and one package with a core for each vCPU. The APIC ids are the vCPUs' numbers.
 //!
-//! Virtualization and enclaves inside of the machine are left out, and performance counters: no
-//! guest of ours needs them, and much of what the host's kernel does for them is reached by nothing
-//! else.
+//! Virtualization, enclaves and performance counters are left out. This project's guests do not
+//! need them, and they would let a guest reach much more code of the host's kernel.
 
 use super::layout::{BUS_CALL, DEVICES, DOORBELLS};
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};

@@ -40,7 +40,7 @@ impl Debug {
     }
 
     /// Interrupts vCPUs until all those that are off have looked, and with `stop` until the others
-    /// have stopped. Returns whether that is so in this time.
+    /// have stopped. Returns whether they have done so in this time.
     fn interrupt(&self, stop: bool, most: Duration) -> bool {
         let deadline = Instant::now() + most;
         let mut again = Instant::now();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest of a few instructions that drives a device with registers of its own, as a bridge to a
-//! virtual bus is: a store that the device carries out before it is over, a command by a call, the
-//! two ways of a notification, and the interrupt.
+//! A guest of a few instructions that drives a device with registers of its own, such as a bridge
+//! to a virtual bus: a store that waits until the device has carried it out, a command by a call,
+//! the two kinds of notification, and the interrupt.
 
 use super::guest_tests::{bridge, run_with};
 use super::layout::{APIC, BUS_CALL, DEVICE_PIN, DEVICES, IOAPIC, doorbell};
@@ -182,7 +182,7 @@ fn a_driver_notifies_a_bridge_by_its_register_and_its_port() {
     }
 }
 
-/// The same code with one byte changed: a number that no connection has rings nothing.
+/// A notification with a number that no connection has wakes nothing. The code differs in one byte.
 #[test]
 fn a_number_that_is_too_large_notifies_nobody() {
     let mut code = code();

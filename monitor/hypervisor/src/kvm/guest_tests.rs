@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest of a hundred instructions that drives a virtio device: it proves the way of a register
-//! write, a notification and an interrupt, on any KVM. It runs in 32-bit mode without paging.
+//! A guest of a hundred instructions that drives a virtio device. It tests a register write, a
+//! notification and an interrupt on any KVM. It runs in 32-bit mode without paging.
 
 use super::layout::{APIC, DEVICE_PIN, DEVICES, IOAPIC};
 use super::{Config, Debug, Vm, check};
@@ -196,12 +196,12 @@ fn start(code: &[u8]) -> Option<Vm> {
     Some(vm)
 }
 
-/// The same before its start.
+/// A machine with this code and an entropy device, before its start; `None` without a KVM.
 fn prepare(code: &[u8]) -> Option<Vm> {
     prepare_with(code, Model::virtio(Rng::default()))
 }
 
-/// The same with another device.
+/// A machine with this code and this device, before its start; `None` without a KVM.
 fn prepare_with(code: &[u8], device: Model) -> Option<Vm> {
     if let Err(why) = check() {
         eprintln!("skipped: {why:#}");
@@ -270,7 +270,7 @@ fn an_interrupt_of_a_masked_pin_comes_when_it_is_unmasked() {
     }
 }
 
-/// The same code with one byte changed: the test can fail.
+/// The test above can fail: here one byte of the code is changed.
 #[test]
 fn a_masked_pin_gives_no_interrupt() {
     let mut code = code().to_vec();
@@ -284,7 +284,8 @@ fn a_masked_pin_gives_no_interrupt() {
     }
 }
 
-/// What no instruction is ends the machine with the place; a triple fault, too.
+/// A triple fault ends the machine: here an invalid instruction without a handler. The message has
+/// the address.
 #[test]
 fn a_triple_fault_is_told() {
     // lidt of an empty table; ud2

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The I/O APIC: the table in which a kernel says where the interrupt of each pin goes.
 //!
-//! KVM sees only the result: an MSI route for each pin whose entry is complete and unmasked. What
-//! the guest writes is checked before, so that a device can cause nothing but an ordinary
+//! KVM sees only the result: an MSI route for each pin whose entry is complete and unmasked. The
+//! guest's entries are checked before, so that a device can cause nothing but an ordinary
 //! interrupt. All pins are edge-triggered.
 
 use super::layout::PINS;
@@ -109,7 +109,7 @@ impl Ioapic {
         if routes == state.routes {
             return Ok(0);
         }
-        // Under the lock, so that the last of two writes is what stays.
+        // Under the lock, so that the last of two writes takes effect.
         apply(&routes)?;
         let gained = pins(&routes) & !pins(&state.routes);
         state.routes = routes;
@@ -236,7 +236,7 @@ mod tests {
             data: 0x41,
         };
         assert_eq!(routes, [expected]);
-        // The same again is no change.
+        // A store of the same value is no change.
         assert_eq!(set(&ioapic, 0x10 + 2 * 17, 0x41), None);
         assert_eq!(set(&ioapic, 0x10 + 2 * 17, 0x1_0041), Some(Vec::new()));
     }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-/// Where the device shows who has done its work last, and whom the guest waits for.
+/// Where the device shows which thread has done its work last, and for which thread the guest
+/// waits.
 const SHOWN: usize = 8;
 const EXPECTED: usize = 12;
 /// The thread of a vCPU; the device's own.
@@ -73,7 +74,7 @@ fn code() -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start, end.addr() - start.addr()) }.to_vec()
 }
 
-/// Shows who does its work.
+/// Shows which thread does its work.
 #[derive(Debug, Default)]
 struct Who {
     rare: Option<Setting>,

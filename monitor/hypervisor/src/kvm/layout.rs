@@ -5,7 +5,7 @@ use crate::ram::MIN_SIZE;
 use paravane_devices::mmio::PAGE;
 use std::ops::Range;
 
-/// RAM has a gap here, for registers. What does not fit below follows it.
+/// RAM has a gap here, for registers. RAM that does not fit below it follows it.
 pub const GAP: Range<u64> = 0xc000_0000..0x1_0000_0000;
 /// The register page of the first device. The others follow.
 pub const DEVICES: u64 = 0xd000_0000;

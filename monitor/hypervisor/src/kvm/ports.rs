@@ -36,7 +36,7 @@ const SLEEP_TYPE: u8 = 2;
 /// The ports.
 pub struct Ports {
     devices: Mutex<Devices>,
-    /// The serial line's interrupt, here for those who must not wait for the console's reader.
+    /// The serial line's interrupt, here for threads that must not wait for the console's reader.
     line: Arc<EventFd>,
     begun: Instant,
     /// A conformance guest runs, which ends at a port.

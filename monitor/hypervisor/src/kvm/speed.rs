@@ -208,8 +208,8 @@ mod tests {
         );
     }
 
-    /// Where there is a KVM, it can be measured in the time that is promised, with room for a busy
-    /// host.
+    /// On a host with KVM, the measurement takes no longer than promised, with some time added for
+    /// a busy host.
     #[test]
     fn a_measurement_is_short() {
         let begun = Instant::now();

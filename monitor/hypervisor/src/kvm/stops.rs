@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stops of vCPUs for a debugger. Only a vCPU's own thread uses KVM's virtual CPU: it puts the
-//! registers down when it stops, and takes the changed ones when it goes on.
+//! Stops of vCPUs for a debugger. Only a vCPU's own thread uses KVM's virtual CPU: it stores the
+//! registers when it stops, and loads the changed ones when it continues.
 
 use crate::debug::{Reason, Registers, Resume, State};
 use kvm_bindings::{

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Maintains the page with which the guest turns the time-stamp counter into the machine's clock.
 //!
-//! That is the host's `CLOCK_MONOTONIC`, and what it is ahead of it: suspends of the host in which
-//! the counter went on.
+//! The machine's clock is the host's `CLOCK_MONOTONIC` plus the suspends of the host in which the
+//! counter went on.
 //!
 //! The host's clock itself is the counter times a rate, which NTP adjusts slightly from time to
 //! time. The page follows: about once a second its rate is set such that a second later the page
 //! agrees with the host's clock. While the guest is idle this happens less often, with a longer
 //! period. The page never jumps back, and it is continuous at every change.
 //!
-//! While the host is suspended, `CLOCK_MONOTONIC` stands. If the counter goes on, so does what all
-//! readers of the page and of the counter see, and it cannot be taken back: then the machine's
-//! clock has counted the suspend. If the counter stands or begins again at 0, the machine's clock
-//! has stood, too. `CLOCK_BOOTTIME` shows that there was a suspend. The wall clock is right either
-//! way.
+//! While the host is suspended, `CLOCK_MONOTONIC` stands still. If the counter goes on, all readers
+//! of the page and of the counter see the time pass, which cannot be undone: the machine's clock
+//! then counts the suspend. If the counter stands still or begins again at 0, the machine's clock
+//! stands still, too. `CLOCK_BOOTTIME` shows that there was a suspend. The wall clock is right
+//! either way.
 
 use super::host_clocks::{self, Sample};
 use super::shared::Shared;

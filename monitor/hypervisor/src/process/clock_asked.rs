@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The monitor's half of `clock_wanted`: what a vCPU that has woken up asks for, and waits for.
+//! The monitor's half of `clock_wanted`: the request of a vCPU that has woken up, for which it
+//! waits.
 //!
 //! The vCPU promises for some requests that no vCPU reads the clock before the answer. It stops
 //! waiting after a while, and the promise ends. So the clock is corrected only between a claim and
-//! its end: a vCPU takes a request back by a compare and exchange, which a claim makes fail, and
-//! then waits for the end.
+//! its end. A vCPU takes a request back by a compare and exchange. After a claim this fails, and
+//! the vCPU waits for the end.
 
 use super::clock::Catch;
 use super::kick::bit;

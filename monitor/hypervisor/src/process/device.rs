@@ -286,8 +286,8 @@ impl Line for VcpuLine {
 
     fn send(&self, message: Message) {
         count(&self.counters.interrupts, 1);
-        // What looks for this card, and where its thread runs, follow the vCPU that it tells. So
-        // does the line, by which only events still come.
+        // The vCPU that polls for this card, the place of the card's thread, and the line follow
+        // the vCPU that the card interrupts. Only events still come by the line.
         let notifier = &self.core.shared.device(self.number).notifier;
         if notifier.load(Ordering::Relaxed) != message.vcpu() {
             notifier.store(message.vcpu(), Ordering::Relaxed);
@@ -364,7 +364,7 @@ impl Thread {
         }
     }
 
-    /// What there is to do. Sleeps if there is nothing, and may then return nothing.
+    /// Takes the work to do. Sleeps if there is none, and may then return none.
     fn take(&self) -> u32 {
         let area::Device {
             notify, sleeping, ..

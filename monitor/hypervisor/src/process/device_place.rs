@@ -280,7 +280,7 @@ impl Place {
     }
 }
 
-/// The CPUs of the vCPUs that run, but for this one.
+/// The CPUs of the other vCPUs that run.
 fn used(core: &Core, vcpu: usize) -> Vec<u32> {
     let runs = |other: usize| {
         let state = &core.shared.vcpu(other).state;
@@ -391,7 +391,7 @@ mod tests {
         assert!(apart > 12 && apart < all / 500, "{apart} of {all}");
     }
 
-    /// Interrupts that are suppressed decide nothing.
+    /// Suppressed interrupts do not count.
     #[test]
     fn a_pinned_thread_without_interrupts_is_released() {
         let (mut place, interrupts) = (Place::new(), Interrupts::default());
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(place.rounds, 0);
     }
 
-    /// As `taskset -a -p` does it.
+    /// `taskset -a -p` takes CPUs away in this way.
     #[test]
     fn cpus_that_the_user_takes_away_stay_away() {
         let before = sched_getaffinity(None).unwrap();

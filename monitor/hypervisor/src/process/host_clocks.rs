@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's clocks as the writer of the clock page reads them: each beside another one, at the
-//! same moment as nearly as can be.
+//! The host's clocks as the writer of the clock page reads them: in pairs, as nearly as possible at
+//! the same moment.
 
 use super::sys;
 

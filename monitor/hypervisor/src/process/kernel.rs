@@ -70,7 +70,7 @@ pub struct Segment {
     pub kind: Kind,
     pub vaddr: u64,
     pub gpa: u64,
-    /// Size in memory in bytes. What follows `bytes` is zero.
+    /// Size in memory in bytes. The memory after `bytes` is zero.
     pub size: u64,
     pub bytes: MmapMut,
 }

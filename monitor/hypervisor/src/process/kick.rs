@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kicks: make a vCPU look at its alarms, or at a device's interrupt.
+//! Kicks: make a vCPU check its alarms, or a device's interrupt.
 
 use super::core::Core;
 use super::sys;
@@ -67,7 +67,7 @@ pub fn signal(core: &Core, vcpu: usize) -> Was {
             return Was::Asleep;
         }
         Found::Looking => {
-            // Whether it sees that at once tells it whether it should rather have slept.
+            // If it sees the bit late, it should have slept instead.
             let told = &core.shared.vcpu(vcpu).told;
             let _ = told.compare_exchange(0, sys::tsc(), Ordering::Relaxed, Ordering::Relaxed);
             return Was::Looking;
@@ -146,8 +146,8 @@ pub fn send(core: &Core, message: Message) -> Was {
     interrupt(core, vcpu, message.vector())
 }
 
-/// Whether a vCPU runs or wants to, or looks for an interrupt without a sleep: then it will run
-/// soon, and one that was just told still looks as if it did. The guest can write anything there.
+/// Whether a vCPU runs or wants to run, or polls for an interrupt: then it will run soon. A vCPU
+/// that was just woken still has the state of one that polls. The guest can write anything there.
 pub fn runs(core: &Core, vcpu: usize) -> bool {
     let vcpu = core.shared.vcpu(vcpu);
     vcpu.state.is(VcpuState::Running, Ordering::SeqCst) || vcpu.polling.load(Ordering::SeqCst) != 0
@@ -323,7 +323,7 @@ mod tests {
             .store(u64::from(pid) << 32 | u64::from(tid), Ordering::SeqCst);
     }
 
-    /// This process stands for all processes outside the machine.
+    /// This process represents all processes outside the machine.
     #[test]
     fn no_owner_reaches_outside() {
         // SAFETY: the handler only counts; nothing else in these tests uses the signal.
@@ -350,13 +350,13 @@ mod tests {
             tell(&core, 0, ALARM);
         }
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 0);
-        // The same check sees a signal that does come.
+        // The check can fail: it sees a signal that arrives.
         core.processes.add(0, Process::of_host(me));
         core.publish_count(1);
         own(&core, me, tid);
         tell(&core, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);
-        // Nor does a thread of another process that is named together with a known process.
+        // A thread of another process that is named together with a known process gets no signal.
         own(&core, me, 1);
         tell(&core, 0, ALARM);
         assert_eq!(SIGNALS.load(Ordering::SeqCst), 1);

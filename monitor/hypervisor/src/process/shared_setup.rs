@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The shared area before a machine starts: what the layer reads of it when the zygote starts.
+//! Sets up the shared area before a machine starts: the fields that the layer reads when the zygote
+//! starts.
 
 use super::boot;
 use super::budget::Budget;

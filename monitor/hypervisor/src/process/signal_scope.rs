@@ -2,8 +2,8 @@
 //! What keeps the signals of a machine's processes inside the machine.
 //!
 //! vCPUs interrupt each other with signals between processes, and guest code can send such a signal
-//! to any id. A seccomp filter cannot tell whose id it is. So something else must protect other
-//! processes of the same user; the host decides which of three ways works.
+//! to any id. A seccomp filter does not know to which process an id belongs. So something else must
+//! protect other processes of the same user; the host decides which of three ways works.
 
 use crate::fork;
 use crate::process::procfs;

@@ -231,8 +231,8 @@ impl Supervisor<'_> {
                 self.no_more();
                 Ok(())
             }
-            // What the shared area says of the machine's state does not count: a guest could hide
-            // the death of a process, whose id another program may then get.
+            // The machine's state in the shared area does not count: a guest could hide the death
+            // of a process, whose id another program may then get.
             ph::PHV_OP_DIED if self.core.stopping() => Ok(()),
             ph::PHV_OP_DIED => bail!(
                 "the process of an address space {}",

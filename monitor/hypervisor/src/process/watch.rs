@@ -2,7 +2,7 @@
 //! The watch: a thread that corrects the clock page, places vCPUs on host CPUs, and protects the
 //! host's memory from a hostile guest.
 //!
-//! A guest's RAM has a fixed size, but the host's page tables for its mappings have not: code that
+//! A guest's RAM has a fixed size, but the host's page tables for its mappings do not: code that
 //! ignores the layer's accounting can create half a GiB of them in a second. So this thread
 //! compares the host's own figures with a [`super::budget::Budget`], every few milliseconds while
 //! the machine works, and more often the less is left of the budget. While the machine is idle this
@@ -131,7 +131,7 @@ impl Watch<'_> {
                 if due && busy {
                     self.balance.look(self.core);
                 }
-                // What a vCPU has asked for is done within a second.
+                // A vCPU's request is carried out within a second.
                 let asked = self.asked_at != 0 && now < self.asked_at + clock::PERIOD;
                 let period = if busy || asked {
                     clock::PERIOD

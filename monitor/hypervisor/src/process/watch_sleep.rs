@@ -122,7 +122,7 @@ fn timer(clock: TimerfdClockId, flags: TimerfdTimerFlags, at: u64) -> io::Result
         it_value: sys::timespec(at),
     };
     match timerfd_settime(&timer, flags, &value) {
-        // The clock was set at this very moment. The timer is set all the same.
+        // The clock was set at this very moment. The timer is set nevertheless.
         Ok(_) | Err(Errno::CANCELED) => Ok(timer),
         Err(error) => Err(error.into()),
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's software emulation: a complete PC that Debian can install everywhere. To a guest it is
-//! bare metal, and the layer is an option ROM.
+//! QEMU's software emulation: a complete PC, and a package of Debian for every host. To a guest it
+//! is bare metal, and the layer is an option ROM.
 
 #[expect(unsafe_code, reason = "works between fork and exec")]
 mod child;

@@ -401,8 +401,7 @@ mod tests {
         }
     }
 
-    /// The registry of another host must not have this one ask a cloud's metadata service for a
-    /// token, nor may that of this host.
+    /// No registry may make this host ask a cloud's metadata service for a token.
     #[test]
     fn tokens_come_from_no_server_near_this_host() {
         let reference: Reference = "registry.example.org/x:1".parse().unwrap();

@@ -385,8 +385,8 @@ fn depth(folder: &OwnedFd) -> anyhow::Result<usize> {
     }
 }
 
-/// Sets the mode of a FIFO. What is there by now may be another's: a guest may write to the folder
-/// at any time. So no link is followed.
+/// Sets the mode of a FIFO. The name may belong to another file by now: a guest may write to the
+/// folder at any time. So no link is followed.
 fn fifo_mode(parent: &OwnedFd, name: &OsStr, mode: u32) -> anyhow::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fifo = openat(parent, name, flags, Mode::empty())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine takes from the buses of this user's vbusd.
+//! The devices that a machine takes from the buses of this user's vbusd.
 
 use super::card;
 use crate::spec::Spec;

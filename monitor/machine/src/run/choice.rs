@@ -224,7 +224,7 @@ mod tests {
         assert_eq!((none.name.as_str(), none.why.as_str()), expected);
     }
 
-    /// Where KVM was asked for, the machine itself is refused with the same words.
+    /// With `--hypervisor kvm`, the machine itself is refused with the same words.
     #[test]
     fn auto_takes_processes_for_a_machine_that_kvm_has_no_room_for() {
         let why = "--cpus 65: 1 to 64 virtual CPUs are possible with this host's KVM";

@@ -29,8 +29,8 @@ pub struct KernelLog {
     unsent: Vec<u8>,
     /// The agent's last message.
     agent: Option<String>,
-    /// The kernel has said that it panics. A kernel that tells what all CPUs do may print more
-    /// lines after that than are kept.
+    /// The kernel has said that it panics. A kernel that prints the stacks of all CPUs may print
+    /// more lines after that than are kept.
     panicked: bool,
 }
 

@@ -176,7 +176,7 @@ fn a_guest_has_its_time_to_boot_and_then_says_why() {
     test.on(Event::MachineEnded(End::Shutdown(255)));
     test.ended(&Finish::Crashed(why));
 
-    // It starts after all, while it is asked: the kernel will panic all the same.
+    // The agent starts late, while it is asked to end. The kernel panics nevertheless.
     let mut test = Test::booting(COMMAND);
     test.wait();
     test.on(Event::AgentCalled);
@@ -214,7 +214,7 @@ fn a_command_is_asked_and_has_its_time() {
     assert_eq!(test.on(Event::Stop(seconds(20))), Action::Signal(SIGTERM));
     test.ends_after(seconds(20), &BY_KILL);
 
-    // What it has written is not lost with it.
+    // A machine with a writable disk powers off first, so its data is not lost.
     let mut test = Test::running(KEEPS);
     test.on(Event::Stop(seconds(20)));
     test.now += seconds(20);
@@ -421,7 +421,7 @@ fn what_comes_late_changes_nothing() {
     test.ends_after(WRITE_BACK, &unwritten());
 }
 
-/// What the end prints comes out of the guest's time, so it never lasts longer than the guest.
+/// The time to print at the end is taken from the guest's time, so it never exceeds that.
 #[test]
 fn a_machine_that_is_asked_to_end_prints_no_longer_than_its_guest_may_run() {
     assert_eq!(Test::running(COMMAND).life.print_by(), None);

@@ -471,8 +471,8 @@ mod tests {
         }
     }
 
-    /// Machines that an older version made have no word about link-local addresses, nor about
-    /// shared memory.
+    /// The stored options of machines that an older version made do not mention link-local
+    /// addresses and shared memory.
     #[test]
     fn a_stored_network_is_read() {
         let old: Net = serde_json::from_str(r#"{"user":{"loopback":true}}"#).unwrap();

@@ -55,7 +55,7 @@ pub fn volume(word: &str) -> anyhow::Result<Volume> {
     })
 }
 
-/// What can follow the folders of a volume.
+/// The words that can follow the folders of a volume.
 const VOLUME_OPTIONS: &str = "optionally with :ro, :rw or :suid, :cache=WORD and :workers";
 
 /// Checks that no two volumes have the same place in the guest.

@@ -143,11 +143,11 @@ fn writes(disk: &Disk) -> bool {
 /// Checks that a file that the machine writes is one disk of it.
 ///
 /// # Errors
-/// It is two. Locks would say that another machine has it.
+/// It is two. Locks would report that another machine has it.
 fn check_disks<'a>(disks: impl Iterator<Item = &'a Disk>) -> anyhow::Result<()> {
     let mut before: Vec<(u64, u64, bool)> = Vec::new();
     for disk in disks.filter(|disk| disk.device != DiskDevice::Bus) {
-        // What cannot be examined cannot be opened.
+        // A file that cannot be examined cannot be opened.
         let Ok(file) = std::fs::metadata(&disk.file) else {
             continue;
         };

@@ -5,7 +5,7 @@
 //! policies, which end with the process. So each life of such a machine has a monitor of its own,
 //! a child of the restarter. The restarter is the process that the user or `start` has started.
 //! It runs no guest code and reads nothing that a guest writes. It waits for signals and for its
-//! child's end, of which it learns one byte and the exit status.
+//! child's end, of which it gets one byte and the exit status.
 //!
 //! The restarter keeps the machine's lock, its control socket, the standard streams and the
 //! command's input. A request that comes between two lives waits in the socket's queue, or is

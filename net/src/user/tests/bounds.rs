@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits, for how long, and how much of it there is.
+//! Bounds on waiting data: how much waits, and for how long.
 
 use super::super::datagram::{Incoming, Sent};
 use super::super::events::{Events, Source};
@@ -115,7 +115,7 @@ fn a_guest_that_is_silent_loses_its_connections() {
         } else {
             service.write_all(b"x").unwrap();
         }
-        // What the guest gets is not read, or there is no buffer for it.
+        // The guest does not read its data, or has no buffer for it.
         guest.wire.card.closed = stuck;
         let begun = Instant::now();
         while guest.wire.network.0.connections() > 0 {
@@ -145,7 +145,7 @@ fn a_connection_that_has_ended_is_forgotten() {
 }
 
 /// A program that waits for an acknowledgement before it sends the rest: the worst case for one
-/// that is delayed. It is delayed a few times, and then not any more.
+/// that is delayed. The acknowledgement is delayed a few times, and then no longer.
 #[test]
 fn a_program_that_waits_for_acknowledgements_soon_gets_them() {
     let late = late_acknowledgements(loopback());
@@ -229,8 +229,8 @@ pub fn sent(from: SocketAddrV4, to: SocketAddrV4) -> Sent<'static> {
     }
 }
 
-/// Answers that wait while the guest takes nothing. Its new sockets close old ones, and what waited
-/// for those is forgotten with them.
+/// Answers that wait while the guest takes nothing. Its new sockets close old ones, and data that
+/// waited for those is dropped with them.
 #[test]
 fn sockets_that_are_closed_wait_for_nothing() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which sockets close where a guest sends datagrams from many ports.
+//! Which sockets close when a guest sends datagrams from many ports.
 
 use super::super::datagram::Incoming;
 use super::super::events::{Events, Source};
@@ -101,7 +101,7 @@ fn many_questions_do_not_end_a_flow_nor_what_was_asked_last() {
     assert_eq!(heard, Vec::from_iter(1000 + MANY - 64..1000 + MANY));
 }
 
-/// One that was answered closes before one that waits, however old.
+/// A query that was answered closes before one that waits, whatever their age.
 #[test]
 fn queries_that_were_answered_close_first() {
     let (names, _) = server();
@@ -164,7 +164,7 @@ fn a_name_server_that_is_silent_is_given_up() {
     asked(&first);
 }
 
-/// Where a process has few descriptors, there is little room, and some of each kind.
+/// A process with few descriptors has few sockets, but some of each kind.
 #[test]
 fn a_network_with_few_sockets_works() {
     let (names, _) = server();
@@ -192,7 +192,7 @@ fn a_network_with_few_sockets_works() {
     }
 }
 
-/// Where nearly all are flows, another flow still finds room.
+/// When nearly all sockets are flows, there is still room for another flow.
 #[test]
 fn no_number_of_flows_keeps_others_out() {
     let (peer, port) = server();

@@ -44,7 +44,7 @@ fn an_answer_before_the_question() {
     }
 }
 
-/// Both ends open the connection, which no program does.
+/// Both ends open the connection at the same time, which no program does.
 #[test]
 fn a_question_instead_of_an_answer() {
     let mut raw = published(1);
@@ -56,7 +56,8 @@ fn a_question_instead_of_an_answer() {
     raw.works();
 }
 
-/// More than the window, while the router has forgotten where the guest is and tells nothing.
+/// The guest sends more than the window, while the router has forgotten the guest's address and
+/// sends no update.
 #[test]
 fn data_beyond_a_window_without_scale() {
     for scale in [&[][..], &SCALE] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! No user of the network takes all of what others need.
+//! No kind of connection takes all resources that others need.
 
 use super::raw::{ACK, Raw, SYN};
 use super::*;
@@ -55,7 +55,7 @@ fn clients_do_not_use_up_the_guest_s_own_connections() {
     }
 }
 
-/// As one of many connections has them.
+/// A connection has small buffers when there are many connections.
 #[test]
 fn small_buffers_too() {
     echo_through(65_520, 1_000_000, 0);

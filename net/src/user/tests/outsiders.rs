@@ -26,7 +26,7 @@ fn bound(at: &str) -> Option<UdpSocket> {
 /// An address of this host that is not of the loopback.
 pub fn own_address() -> Option<Ipv4Addr> {
     let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // This sends nothing: the host tells which address it would send from.
+    // This sends nothing: the host reports from which address it would send.
     let own = probe
         .connect("192.0.2.1:9")
         .and_then(|()| probe.local_addr());
@@ -96,7 +96,7 @@ fn only_those_that_the_guest_asked_reach_it() {
     }
 }
 
-/// Also where both use one port, at two addresses that the guest sees as the router.
+/// This holds also where both use one port, at two addresses that the guest sees as the router.
 #[test]
 fn each_of_two_clients_gets_its_own_answer() {
     let one = bound("127.0.0.1:0").unwrap();
@@ -171,7 +171,7 @@ fn a_port_of_all_addresses_answers_ipv4_clients_too() {
     }
 }
 
-/// What comes keeps no port open: only the guest's own datagrams do.
+/// Datagrams from outside keep no port open: only the guest's own datagrams do.
 #[test]
 fn a_socket_by_which_the_guest_is_silent_is_closed() {
     let asked = bound("127.0.0.1:0").unwrap();
@@ -203,7 +203,7 @@ fn a_socket_by_which_the_guest_is_silent_is_closed() {
     assert!(!datagrams.may_idle());
 }
 
-/// A guest that asks many by one socket hears those that it asked last.
+/// A guest that queries many peers by one socket gets the answers of those that it queried last.
 #[test]
 fn the_last_ones_that_were_asked_are_heard() {
     many_descriptors();

@@ -57,7 +57,7 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
             assert!(got.is_err(), "round {round}: the guest has sent {got:?}");
         }
     }
-    // The same for the port of a published connection.
+    // Neither may the guest reach a service through the port of a published connection.
     let service = TcpListener::bind("127.0.0.1:0").unwrap();
     service.set_nonblocking(true).unwrap();
     let to = gateway(service.local_addr().unwrap().port());
@@ -66,7 +66,7 @@ fn a_published_datagram_port_reaches_no_other_program_of_the_host() {
     assert!(service.accept().is_err());
 }
 
-/// Programs that listen on all addresses often trust the loopback. What the guest sends to another
+/// Programs that listen on all addresses often trust the loopback. Packets of the guest to another
 /// address of this host must not come from there.
 #[test]
 fn a_published_datagram_port_does_not_pass_for_a_program_of_the_host() {
@@ -153,7 +153,7 @@ fn answers_find_whichever_address_of_the_loopback_asked() {
     }
 }
 
-/// The same with passt, if that runs here.
+/// Published ports with passt, if it runs here.
 #[test]
 fn nor_by_passt() {
     let Some(program) = passt::find() else {

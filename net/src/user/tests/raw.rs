@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest that sends what it likes: TCP made by hand.
+//! A guest that sends arbitrary segments: TCP made by hand.
 
 use super::*;
 
@@ -30,7 +30,7 @@ pub struct Raw {
     pub wire: Wire,
     pub own: SocketAddrV4,
     pub other: SocketAddrV4,
-    /// What is sent next, and expected next.
+    /// The number that is sent next, and the one that is expected next.
     pub seq: u32,
     pub ack: u32,
     /// The last window that was announced, without its scale.

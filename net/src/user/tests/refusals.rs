@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest hears when a datagram cannot arrive, and hears it where it has sent from.
+//! A guest learns when a datagram cannot arrive, at the port from which it has sent it.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn what_is_not_allowed_is_refused_at_once() {
     assert!([None, Some(NET)].contains(&code), "{code:?}");
 }
 
-/// So a lookup fails at once, and does not wait for an answer.
+/// A lookup then fails at once, and does not wait for an answer.
 #[test]
 fn a_name_server_that_is_down_is_a_refusal() {
     // No other test has this address, so no other test takes the port.
@@ -118,8 +118,8 @@ fn another_name_server_is_asked_instead_of_one_that_is_down() {
     server.recv_from(&mut [0; 10]).unwrap();
 }
 
-/// Also where the host says so at once: to the second of two queries of a C library, or since it
-/// has no way to the name server.
+/// The host may report the failure at once: at the second of two queries of a C library, or because
+/// it has no route to the name server.
 #[test]
 fn a_name_server_that_fails_at_once_is_asked_no_more() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -48,8 +48,8 @@ fn an_answer_before_a_reset_arrives() {
     gets(&mut guest, handle, b"0123456789");
 }
 
-/// The guest still sends, so that the host's socket reports the failure where that is written, and
-/// only an end where it is read.
+/// The guest still sends, so the host's socket reports the failure at a write, and only an end at a
+/// read.
 #[test]
 fn an_answer_arrives_where_the_question_was_not_read() {
     for length in [1, 50_000] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a correct guest does seldom: it drops data that it has room for, and remembers or forgets
-//! what the network does not.
+//! Rare actions of a correct guest: it drops data for which it has room, and remembers or forgets
+//! connections differently from the network.
 
 use super::raw::{ACK, FIN, RST, Raw, SYN, Segment};
 use super::*;

@@ -64,7 +64,7 @@ fn frames_for_others_go_nowhere() {
         guest.wire.send(&frame);
         let got = service.recv_from(&mut [0; 100]).is_ok();
         assert_eq!(got, arrives, "{to:x?}");
-        // The same for a connection.
+        // Then the frame that opens a connection, with the same addresses.
         let mut syn = frame[..34].to_vec();
         syn[17] = 40;
         syn[23] = 6;
@@ -80,7 +80,7 @@ fn frames_for_others_go_nowhere() {
         }
         assert_eq!(accepted, arrives, "{to:x?}");
     }
-    // What is for all is still answered.
+    // Broadcasts are still answered.
     let config = Config::default();
     let mut guest = Guest::new(config.clone());
     assert_eq!(answers(&mut guest, &arp(config.guest, config.gateway)), 1);

@@ -67,7 +67,7 @@ fn field<const N: usize>(all: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl Geometry {
-    /// With as much of a serial number as there is room for.
+    /// With as much of a serial number as fits.
     #[must_use]
     pub fn new(sectors: u64, read_only: bool, serial: &str) -> Self {
         let mut all = [0; SERIAL];
@@ -129,7 +129,7 @@ pub enum Wanted {
     Read(u64),
     /// To write them.
     Write(u64),
-    /// What was written survives a power failure.
+    /// Makes all written data survive a power failure.
     Flush,
     /// It makes no sense: it has this status at once.
     Refused(u64),
@@ -293,7 +293,7 @@ impl Parts {
     /// # Errors
     /// The header is outside of the client's memory.
     pub fn finish(&self, endpoint: &Endpoint, status: u64) -> Result<(), Broken> {
-        // Who sees the status sees the data. Its value is one byte, which cannot be torn.
+        // A client that sees the status sees the data. Its value is one byte, which cannot be torn.
         fence(Ordering::Release);
         let at = self.at + offset_of!(BlockRequest, status) as u64;
         endpoint.write(at, &word(status).to_le_bytes())

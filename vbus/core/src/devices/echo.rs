@@ -33,7 +33,7 @@ pub struct Echo {
     too_long: u64,
 }
 
-/// What became of one packet.
+/// The outcome of one packet.
 enum Step {
     Done,
     TooLong,
@@ -129,7 +129,7 @@ impl Device for Echo {
     }
 
     fn rest(&mut self, id: ConnectionId) -> bool {
-        // Without a queue to return them on, packets wait for no buffer but for that queue.
+        // If there is no queue for the answers, packets wait for that queue and not for a buffer.
         let port = self.ports.get(&id).filter(|port| port.rx.is_some());
         port.is_some_and(Port::rest)
     }

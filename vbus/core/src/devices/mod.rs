@@ -129,7 +129,7 @@ impl Port {
     }
 }
 
-/// What is left of a turn.
+/// The rest of a turn.
 #[derive(Debug)]
 struct Turn {
     packets: u32,
@@ -166,7 +166,7 @@ impl Turn {
     }
 }
 
-/// What ended connections have counted.
+/// The counts of ended connections.
 #[derive(Debug, Default)]
 struct Totals {
     rx: Statistics,

@@ -7,8 +7,9 @@ use crate::content::{Content, Parts};
 use crate::endpoint::Sent;
 use crate::memory::{MemoryContext, Outside};
 
-/// First bytes of a frame that are copied out of the client's memory, once: what is looked at is
-/// what is passed on. All places that flags can name are among them, and the headers of TCP.
+/// First bytes of a frame that are copied out of the client's memory, once: the device passes on
+/// the bytes that it has checked. All places that flags can name are among them, and the headers of
+/// TCP.
 pub const HEAD: usize = 288;
 /// Bytes of the two addresses and the type at the beginning of a frame.
 const HEADER: usize = 14;
@@ -42,7 +43,7 @@ pub enum Way {
     Cut,
 }
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Whether the receiver has taken it, or the next segment of it.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The attribute `kick-us`: which notifications are rare, so that the processor that notifies does
-//! better to do the work itself than to wake a thread for it.
+//! The attribute `kick-us`: which notifications are rare, so that the processor that notifies
+//! should do the work itself and not wake a thread for it.
 //!
-//! Work is done so in the client, never in a device of a bus: a monitor is a client, and its vCPUs
-//! notify the monitor's card. The device has the attribute, which its clients ask for when they
-//! connect, so that an administrator sets it in one place for all machines.
+//! Only a client does work in this way, never a device of a bus: a monitor is a client, and its
+//! vCPUs notify the monitor's card. The device has the attribute, and its clients read it when they
+//! connect. So an administrator sets it in one place for all machines.
 
 use crate::administration::microseconds;
 use crate::device::Attribute;

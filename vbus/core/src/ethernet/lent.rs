@@ -2,8 +2,8 @@
 //! A frame that is lent: what its receiver gets in a buffer, in place of the frame.
 //!
 //! The buffer has a head of five words, a place and a length for each part of the frame that stays
-//! in the sender's memory, and then the first bytes of the frame. These are a copy: what was
-//! checked is what is delivered. The flags of the descriptor are [`LENT`].
+//! in the sender's memory, and then the first bytes of the frame. These are a copy: the delivered
+//! bytes are those that were checked. The flags of the descriptor are [`LENT`].
 
 use super::HEAD;
 use crate::limits;
@@ -21,7 +21,7 @@ const PLACE: usize = 8;
 /// Most bytes of all of it.
 pub const MOST: usize = WORDS + PARTS * PLACE + HEAD;
 
-/// What is said before the first bytes of a frame.
+/// The record before the first bytes of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lent {
     /// Where the receiver has mapped the sender's memory.

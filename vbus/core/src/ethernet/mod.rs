@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ethernet frames with something unfinished in them: checksums to be completed, TCP segments that
-//! are longer than the MTU. A device that passes frames on between clients, of which each has
-//! agreed on something else, finishes them for those that cannot.
+//! are longer than the MTU. Clients of a device can agree on different capabilities. A device that
+//! passes frames on finishes them for clients that cannot.
 
 mod flow;
 mod frame;

@@ -30,7 +30,7 @@ impl Port {
         let mut client = Client::open(vbus, process);
         let argument = [0, caps | 1 << 20].map(u32::to_le_bytes).concat();
         let agreed = vbus.call(client.member, client.id, 3, &argument).unwrap();
-        // What the switch does not know is not agreed on.
+        // The switch does not agree to capabilities that it does not know.
         assert_eq!(agreed, [0, caps].map(u32::to_le_bytes).concat());
         vbus.call(client.member, client.id, 0, &[]).unwrap();
         let mac = vbus.call(client.member, client.id, 2, &[]).unwrap();

@@ -66,7 +66,7 @@ pub struct Got {
     pub cookie: u64,
     /// Its bytes in the receiver's memory.
     pub bytes: Vec<u8>,
-    /// What it says if it was lent.
+    /// Its record, if it was lent.
     pub lent: Option<Lent>,
 }
 
@@ -257,7 +257,7 @@ impl Port {
     }
 }
 
-/// Lets all ports hear of each other.
+/// Lets all ports handle the announcements of each other.
 pub fn acquaint(vbus: &mut Vbus, ports: &mut [&mut Port]) {
     for _ in 0..40 {
         settle(vbus);

@@ -360,7 +360,7 @@ impl Conn {
     }
 }
 
-/// What the checks rely on.
+/// The other checks rely on this.
 #[test]
 fn frames_say_where_they_are_from() {
     let frame = Frame {

@@ -126,7 +126,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Tries something, and notes what became of it.
+    /// Tries something, and records the outcome.
     ///
     /// # Errors
     /// Too many orders wait already.

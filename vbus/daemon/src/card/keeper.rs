@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that do for the threads of cards what may take long.
+//! The threads that do work which may take long for the threads of cards.
 //!
 //! One opens, configures and closes taps.
 //! Each of these host calls takes the lock of all the host's networks (RTNL), which other programs
@@ -9,8 +9,8 @@
 //! come after its card was made, and a tap is opened after the end of the client that had it. This
 //! thread waits for the cards' thread, and never the other way round.
 //!
-//! The other one has passt started for cards on networks, and waits for its first answer. It keeps
-//! the order of orders in the same way: a passt ends before the next one of its device is started.
+//! The other thread has passt started for cards on networks, and waits for its first answer. It
+//! carries out orders in order, too: a passt ends before the next one of its device is started.
 
 use crate::confined;
 use paravane_confine::Files;

@@ -2,10 +2,10 @@
 //! The classes `venet-tap` and `venet-user`: cards that lead out of the bus.
 //!
 //! A card is on a thread of its class, which has a policy of its own: it has the rings of its
-//! client, moves frames between these and the host, and gets the client's notifications. What is on
-//! the bus is a [`Proxy`](proxy::Proxy), which orders what the client requests from that thread.
-//! The first thread never waits for that: answers do (`crate::later`). Each class has one thread
-//! more, which does what may take long ([`keeper`]).
+//! client, moves frames between these and the host, and gets the client's notifications. The bus
+//! has a [`Proxy`](proxy::Proxy) of the card, which sends the client's requests to that thread as
+//! orders. The first thread never waits for that thread: answers wait (`crate::later`). Each class
+//! has a further thread for work that may take long ([`keeper`]).
 
 mod crew;
 #[cfg(test)]
@@ -44,8 +44,8 @@ use user::User;
 const TAPS: usize = 64;
 const PART_OF_TAPS: usize = 16;
 const FILES_OF_TAP: usize = 4;
-/// The same bounds for networks. Besides its sockets, those of published ports among them, one has
-/// an epoll and a timer, and four spare connections.
+/// Most networks, the part of all descriptors that they take at most, and descriptors of each: its
+/// sockets, also those of published ports, an epoll, a timer, and four spare connections.
 const NETWORKS: usize = 16;
 const PART_OF_NETWORKS: usize = 2;
 const FILES_OF_NETWORK: usize = network::MAX_TCP + network::MAX_UDP + user::PORTS + 8;
@@ -148,7 +148,7 @@ impl Cards {
         &self.elsewhere
     }
 
-    /// What an administrator's request wants to have tried.
+    /// The trials that administrators' requests need.
     pub fn trials(&self) -> &Trials {
         &self.trials
     }
@@ -162,7 +162,8 @@ impl Cards {
             .collect()
     }
 
-    /// What became of orders since the last call, with the numbers of the answers that wait for it.
+    /// The outcomes of orders since the last call, with the numbers of the answers that wait for
+    /// them.
     pub fn outcomes(&self) -> Vec<(u64, Outcome)> {
         self.news.outcomes()
     }

@@ -18,7 +18,7 @@ pub enum End {
     Gone,
 }
 
-/// What became of orders: an error, or the result of a call. `None`: they have no result.
+/// The outcome of orders: an error, or the result of a call. `None`: they have no result.
 pub type Outcome = Option<Result<Vec<u8>, Error>>;
 
 /// The news.
@@ -26,7 +26,7 @@ pub type Outcome = Option<Result<Vec<u8>, Error>>;
 pub struct News {
     /// Connections to close, by device.
     ended: Mutex<BTreeMap<Name, Vec<(ConnectionId, End)>>>,
-    /// What became of orders, with the numbers of the answers that wait for it.
+    /// The outcomes of orders, with the numbers of the answers that wait for them.
     outcomes: Mutex<Vec<(u64, Outcome)>>,
     bell: OwnedFd,
 }
@@ -53,7 +53,7 @@ impl News {
 
     /// Makes the first thread look.
     pub fn ring(&self) {
-        // Fails only if the counter is full, which wakes all the same.
+        // Fails only if the counter is full, which also wakes the thread.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -73,13 +73,13 @@ impl News {
         lock(&self.ended).remove(device).unwrap_or_default()
     }
 
-    /// What an answer waits for is done.
+    /// Reports the outcome for which an answer waits.
     pub fn tell(&self, answer: u64, outcome: Outcome) {
         lock(&self.outcomes).push((answer, outcome));
         self.ring();
     }
 
-    /// What was reported since the last call.
+    /// The outcomes that were reported since the last call.
     pub fn outcomes(&self) -> Vec<(u64, Outcome)> {
         std::mem::take(&mut *lock(&self.outcomes))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What vbusd's first thread wants done on a thread of cards, in the order in which it asks.
+//! Orders of vbusd's first thread to a thread of cards, which carries them out in order.
 //!
-//! The first thread never waits for that: the other one may be amid a turn of a card. An answer
-//! that depends on an order is sent when the order was carried out (`crate::later`).
+//! The first thread never waits for that thread, which may be amid a turn of a card. An answer that
+//! depends on an order is sent when the order was carried out (`crate::later`).
 
 use super::worker::Worker;
 use anyhow::Context;
@@ -62,7 +62,7 @@ impl Orders {
     }
 
     fn ring(&self) {
-        // Fails only if the counter is full, which wakes all the same.
+        // Fails only if the counter is full, which also wakes the thread.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -121,7 +121,7 @@ mod tests {
         }
         let refused = orders.admit(0).unwrap_err();
         assert_eq!(refused.kind(), Kind::Busy);
-        // The end of a card has its place all the same.
+        // The end of a card always has a place.
         orders.give(Box::new(|_| {}));
         let taken = std::iter::from_fn(|| orders.next()).count();
         assert_eq!(taken, WAITING + 1);

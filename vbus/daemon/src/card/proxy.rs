@@ -93,8 +93,8 @@ fn mac_of(text: &str) -> Result<Mac, Error> {
     })
 }
 
-/// The device. What it orders is done later: the results of `connect`, `share` and `call` are those
-/// of the orders ([`super::news::Outcome`]).
+/// The device. Its orders are carried out later: the results of `connect`, `share` and `call` are
+/// those of the orders ([`super::news::Outcome`]).
 pub struct Proxy {
     name: Name,
     site: Site,

@@ -61,7 +61,7 @@ fn outcome(cards: &Cards) -> Outcome {
     }
 }
 
-/// Each of these calls returns while the thread stands. What they lead to comes after.
+/// Each of these calls returns while the thread stands still. Their effects come after it.
 #[test]
 fn no_call_waits_for_a_thread_that_stands() {
     let (tell, told) = channel();
@@ -73,7 +73,7 @@ fn no_call_waits_for_a_thread_that_stands() {
         let id = vbus.open(member, 1, 1).unwrap();
         assert_eq!(vbus.call(member, id, MACQUERY, &[]), Ok(Vec::new()));
         vbus.set_attribute(&name("dev"), "poll-us", "5").unwrap();
-        // What the first thread knows itself is known at once.
+        // Results that the first thread knows itself are known at once.
         vbus.set_attribute(&name("dev"), "kick-us", "7").unwrap();
         assert_eq!(vbus.call(member, id, KICK, &[]), Ok(vec![7, 0, 0, 0]));
         let infos = vbus.device_infos();
@@ -97,7 +97,7 @@ fn no_call_waits_for_a_thread_that_stands() {
     told.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 
-/// A thread that stands has no more cards that are to end than it may have at all.
+/// The cards that a thread at a standstill must still end count towards the most that it may have.
 #[test]
 fn cards_that_still_end_are_bounded() {
     let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();
@@ -143,8 +143,8 @@ fn a_tap_counts_once_it_was_tried() {
     assert!(cards.trials().wanted().is_none());
 }
 
-/// What is taken from the cards' thread is closed before the next tap is opened, and orders do not
-/// overtake what they depend on.
+/// A tap that is taken from the cards' thread is closed before the next one is opened, and orders
+/// do not overtake those that they depend on.
 #[test]
 fn a_tap_is_opened_after_the_last_one_was_closed() {
     let cards = Cards::start(10_000, Starter::on_thread().unwrap()).unwrap();

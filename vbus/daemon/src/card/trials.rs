@@ -43,7 +43,7 @@ impl Trials {
         (state.wanted, state.passed) = (None, passed);
     }
 
-    /// What the request wants to have tried.
+    /// The trial that the request needs.
     pub fn wanted(&self) -> Option<Trial> {
         self.lock().wanted.take()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The user-mode network as what a card leads to: the stack of this process, or a passt.
+//! The user-mode network to which a card leads: the stack of this process, or a passt.
 
 use super::kinds::{Kind, Mac, Try, error, on_link, on_stack};
 use super::worker::{Made, Open};
@@ -282,7 +282,8 @@ mod tests {
         }
     }
 
-    /// What decides whether passt can run is tried, and what it cannot do refused then.
+    /// Setting an attribute tries the values that passt depends on, and refuses those with which it
+    /// cannot run.
     #[test]
     fn what_passt_cannot_do_is_refused_when_it_is_set() {
         let starter = Starter::on_thread().unwrap();
@@ -299,7 +300,7 @@ mod tests {
         assert!(user.set("loopback", "0").unwrap().is_none());
     }
 
-    /// Whichever of the two is set last.
+    /// This holds whichever of the two attributes is set last.
     #[test]
     fn ports_that_passt_would_lead_elsewhere_are_refused() {
         const PORTS: &str = "127.0.0.1:1:80,127.0.0.2:1:81";

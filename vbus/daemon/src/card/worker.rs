@@ -82,7 +82,7 @@ pub struct Worker {
     cards: BTreeMap<ConnectionId, Running>,
     /// Room for those of a round that have work.
     awake: Vec<ConnectionId>,
-    /// What became of the orders since the last answer.
+    /// The outcome of the orders since the last answer.
     outcome: Outcome,
 }
 
@@ -234,7 +234,7 @@ impl Worker {
         !orders.is_over()
     }
 
-    /// Notes what became of an order. The first error counts.
+    /// Records the outcome of an order. The first error counts.
     pub fn note(&mut self, result: Result<Vec<u8>, Error>) {
         if !matches!(self.outcome, Some(Err(_))) {
             self.outcome = Some(result);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the thread does itself of a request, since it needs no wait: the engine `auto`.
+//! The part of a request that the thread does itself, because it needs no wait: the engine `auto`.
 //!
-//! Reads say that they do not want to wait (`RWF_NOWAIT`). Writes to the page cache cannot say so
-//! on every file system, so they are kept from what would make them wait. Most of it is other
-//! requests to the file: one that waits for the disk may hold the lock of the file. The rest is the
-//! host, for instance since it has too many pages that it must write first. It is noticed by its
-//! time, and then writes are left to the ring for a while. So the thread, which all disks share,
-//! loses a small part of its time to that.
+//! Reads have a flag against waits (`RWF_NOWAIT`). Writes to the page cache do not have it on every
+//! file system, so the thread avoids the causes of waits. The main causes are other requests to the
+//! file: one that waits for the disk may hold the lock of the file. Another cause is the host, for
+//! instance when it must write out pages first. The thread notices this by the time that a write
+//! takes, and then leaves writes to the ring for a while. So the thread, which all disks share,
+//! loses only a small part of its time.
 
 use super::file::Image;
 use super::ring::Operation;
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub struct Attempt {
     /// Bytes from its start on.
     pub bytes: usize,
-    /// It has waited all the same.
+    /// The call has waited nevertheless.
     pub slow: bool,
 }
 

@@ -6,7 +6,8 @@ use std::fmt::{self, Display, Formatter};
 /// How a disk's file is read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// What the page cache has is copied at once; the rest goes through the ring, if there is one.
+    /// Data in the page cache is copied at once; other requests go through the ring, if there is
+    /// one.
     #[default]
     Auto,
     /// All of it goes through the ring.

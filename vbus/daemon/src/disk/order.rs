@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The order of requests to files: which may run beside each other.
 //!
-//! Whatever runs at the same time, each request finds what those before it have left, and a flush
-//! covers the writes before it: the outcome is that of one request after the other. This also holds
-//! between connections, so a request of a connection that has ended is not done after one that was
-//! made again. Files do not wait for each other.
+//! Requests may run at the same time, but each request sees the results of those before it, and a
+//! flush covers the writes before it: the outcome is that of one request after the other. This also
+//! holds between connections, so a request of a connection that has ended is not done after one
+//! that was made again. Files do not wait for each other.
 //!
-//! Nothing waits for a flush but another flush. So flushes have a queue of their own: they delay
-//! no other request, and one call of the host is enough for all that wait.
+//! Only a flush waits for another flush. So flushes have a queue of their own: they delay no other
+//! request, and one call of the host is enough for all that wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(first(&[Flush, Flush, Read(0, 1), Write(1, 2)]), [0, 2, 3]);
     }
 
-    /// Later writes that run all the time.
+    /// Later writes run all the time.
     #[test]
     fn a_stream_of_writes_does_not_keep_a_flush_waiting() {
         let mut order = Order::new();

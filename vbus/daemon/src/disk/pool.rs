@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that reads and writes the files of disks. It has no memory of a client: what is
-//! written was copied before, and what was read is copied after, by vbusd's first thread. So a
-//! client that ends, or changes its memory, does not touch what is under way.
+//! The thread that reads and writes the files of disks. It has no memory of a client: vbusd's first
+//! thread copies the data of a write before, and the data of a read after it. So a client that
+//! ends, or changes its memory, does not affect requests under way.
 
 use super::engine::Engine;
 use super::file::Image;
@@ -87,7 +87,7 @@ pub struct Way {
     pub slow: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Done {
     pub ticket: Ticket,
@@ -215,7 +215,7 @@ impl Outbox {
         })
     }
 
-    /// What became of a request, and of flushes that were done `with` it.
+    /// The outcome of a request, and of flushes that were done `with` it.
     pub fn put(&self, done: Done, with: Vec<Ticket>) {
         let covered = |ticket| Done {
             ticket,
@@ -230,7 +230,7 @@ impl Outbox {
                 .push(done);
         }
         drop(all);
-        // Fails only if the counter is full, which wakes all the same.
+        // Fails only if the counter is full, which also wakes the thread.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -300,7 +300,7 @@ impl Pool {
         &self.mail
     }
 
-    /// What the vbusd before this one may still have.
+    /// Files that the previous vbusd may still have.
     pub fn predecessor(&self) -> &Predecessor {
         &self.predecessor
     }

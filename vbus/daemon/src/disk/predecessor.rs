@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// host's own threads got no processor for 10 s, it took up to 21 s. A client waits longer for an
 /// answer (60 s). A file that a disk of this vbusd has is not waited for.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A host that is itself a virtual machine can stand still for half a minute. The time is over then
-/// before its kernel has done anything, so for this long some attempts are made all the same.
+/// A host that is itself a virtual machine can stand still for half a minute. The time is then over
+/// before its kernel has done anything, so some attempts are made for this long in any case.
 const LONGER: Duration = Duration::from_secs(120);
 /// The number of attempts after which none is made for that reason.
 const ATTEMPTS: u32 = 100;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread of disks on a host with rings: what waits for the disk does so in the ring, so one
-//! request does not wait for another without need.
+//! The thread of disks on a host with rings: requests that wait for the disk do so in the ring, so
+//! one does not wait for another without need.
 
 use super::at_once::{self, AtOnce};
 use super::direct::{self, TRIES};

@@ -2,7 +2,7 @@
 //! Fuzz target: an administrator sets the attributes of disks whose files are there, or are none
 //! that a disk can have, while clients connect and leave, and the files change.
 //!
-//! A model says what is accepted. What is accepted is read back, what is refused changes no
+//! A model says which values are accepted. An accepted value is read back, a refused one changes no
 //! attribute, clients see the file that was set, and a file is open only where the model has one.
 
 use super::{attributes, word};
@@ -264,7 +264,7 @@ impl World<'_> {
         let all: usize = self.disks.iter().map(|disk| disk.connections.len()).sum();
         let may = all < paravane_vbus::limits::CONNECTIONS && self.has_ring_for(&disk.engine);
         let (first, interface) = (disk.connections.is_empty(), disk.interface);
-        // What is configured while a configuration is restored is opened after that only.
+        // A file that is configured during a restore is opened only after the restore.
         let restores = self.host.restores.load(Ordering::SeqCst);
         let there = may && !file.is_empty() && {
             open.is_some() || self.opens(at, &file, read_only) && !restores

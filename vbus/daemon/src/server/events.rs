@@ -107,7 +107,7 @@ mod tests {
     use rustix::event::Timespec;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    /// Room for an event does not wake vbusd while a card of the client ends, and does afterwards.
+    /// While a card of the client ends, room for an event does not wake vbusd. Afterwards it does.
     #[test]
     fn room_for_an_event_is_not_waited_for_while_a_card_ends() {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

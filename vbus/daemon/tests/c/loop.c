@@ -155,7 +155,7 @@ static void a_packet_ends_a_sleep(void)
 	before = allocations;
 	for (i = 0; i < 100; i++) {
 		CHECK(vbus_receive(client, packet, sizeof(packet)) == VBUS_NO_PACKET);
-		/* What came before makes it look once more. */
+		/* The packets before make it look once more. */
 		while (!vbus_rest(client, 0))
 			vbus_watch(client);
 		CHECK(vbus_send(client, packet, sizeof(packet)) == 1);
@@ -235,7 +235,7 @@ static void two_share(const char *socket)
 		for (i = 0; i < 2; i++)
 			while (vbus_event(cards[i], &event) == 1)
 				;
-		/* vbusd tells of the other one soon. */
+		/* vbusd reports the other one soon. */
 		if (turn < ROUNDS)
 			usleep(1000);
 	}

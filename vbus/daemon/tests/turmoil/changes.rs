@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an administrator does in the turmoil.
+//! An administrator's actions in the turmoil.
 
 use crate::common::{Daemon, create_bus, create_device, link, name, soon, unlink};
 use crate::disk::Store;
@@ -105,7 +105,7 @@ impl Changes<'_> {
         self.store.check();
         self.store.restore_name();
         if !may_end {
-            // What was under way may have the file locked until it is done.
+            // Requests under way may hold the file's lock until they are done.
             soon("the file cannot be opened", || {
                 set_file(control, "store").is_ok()
             });

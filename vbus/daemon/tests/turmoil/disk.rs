@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// All records that were flushed are there, but for those that a later one has replaced.
+    /// All records that were flushed are there, except for those that a later one has replaced.
     pub fn check(&self) {
         for (writer, flushed) in self.flushed.iter().enumerate() {
             let last = flushed.load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process has, to find what it leaks. The turmoil of machines (`tests/tests`) uses it, too.
+//! The resources of a process, to find leaks. The turmoil of machines (`tests/tests`) uses it, too.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings {
     files: usize,
-    /// Without the workers of io_uring, which the host's kernel makes and ends as it likes.
+    /// Without the workers of io_uring, which the host's kernel creates and ends by itself.
     threads: usize,
     /// Processes below it, also those that have ended and were not waited for.
     pub processes: usize,

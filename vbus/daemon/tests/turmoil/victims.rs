@@ -49,7 +49,7 @@ impl Victims {
         let (program, words) = match self.started % 3 {
             0 => (&self.echo, &["lan", "dev", "4000000000"][..]),
             1 => (&self.disk, &["lan", "spare"][..]),
-            // Its packets are no frames, and it is a client all the same.
+            // Its packets are no frames, but it is a client like the others.
             _ => (&self.echo, &["lan", "net", "4000000000"][..]),
         };
         self.started += 1;

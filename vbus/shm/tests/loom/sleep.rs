@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
-//! Both sides of a ring sleep, each until the other one notifies it: the north for what comes back,
-//! as clients and drivers do, and the south for what is posted, as devices do. A packet takes one
-//! descriptor, or several.
+//! Both sides of a ring sleep, each until the other one notifies it: the north waits for returned
+//! descriptors, as clients and drivers do, and the south for posted ones, as devices do. A packet
+//! takes one descriptor, or several.
 
 use crate::{Event, Memory, Words, buffer, finds, sound};
 use loom::thread;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a measurement says of a bar, which is a promise in figures.
+//! Whether a measurement meets a bar, which is a promise in figures.
 
 use serde::Serialize;
 use std::fmt;

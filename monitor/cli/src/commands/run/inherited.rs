@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files of a machine that are named by a descriptor of this program, such as /dev/fd/3.
 //!
-//! A shell names pipes and open files so (`<(...)`). The monitor of a machine in the background has
-//! none of this program's descriptors, and a machine may be started later.
+//! A shell gives pipes and open files such names (`<(...)`). The monitor of a machine in the
+//! background has none of this program's descriptors, and a machine may be started later.
 
 use anyhow::bail;
 use paravane_machine::spec::Spec;

@@ -114,7 +114,7 @@ fn shell(folder: &Path, command: &str) {
     assert!(done.unwrap().success());
 }
 
-/// Also when both write to the same file in turn, which would be one event of inotify.
+/// This holds also when both write to the same file in turn, which inotify reports as one event.
 #[test]
 fn changes_of_this_process_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of requests and answers is changed.
+//! The changes to requests and answers.
 
 use super::*;
 use std::cell::RefCell;

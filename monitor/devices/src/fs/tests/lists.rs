@@ -73,7 +73,7 @@ const END: &[u8] = b"laxesend";
 const WHOLE: &[u8] = b"alswhole";
 
 /// The last part of a list has the mark of the end for the project's kernel, which takes messages,
-/// and no other part has it. The list has attributes, or it is not all that is known of the folder.
+/// and no other part has it. Only a list with attributes is marked as complete.
 #[test]
 fn the_last_part_of_a_list_says_so() {
     // Short names take no more of the host's list than `.` does.
@@ -110,7 +110,7 @@ fn the_last_part_of_a_list_says_so() {
     }
 }
 
-/// Others ask until they get nothing.
+/// Other kernels ask until they get an empty answer.
 #[test]
 fn a_list_ends_without_a_mark_for_other_kernels() {
     let (folder, names) = folder(50, "file");
@@ -126,7 +126,8 @@ fn a_list_ends_without_a_mark_for_other_kernels() {
     assert!(all.iter().all(|(_, rest)| rest.is_empty()), "{all:?}");
 }
 
-/// Both come first, whatever the room, and say where the list continues.
+/// Both come first, whatever the size of the buffer, and have the offsets at which the list
+/// continues.
 #[test]
 fn an_empty_folder_has_two_entries() {
     let empty = tempfile::tempdir().unwrap();
@@ -162,7 +163,8 @@ fn an_empty_folder_has_two_entries() {
     }
 }
 
-/// In a folder whose names have no case, or have both, it is not known whether it tells them apart.
+/// A folder with names without letters, or in both cases, does not show whether the file system
+/// distinguishes case.
 #[test]
 fn names_without_a_case_do_not_say_that_all_are_known() {
     for names in [["1", "2."], ["a", "A"]] {
@@ -180,7 +182,7 @@ fn names_without_a_case_do_not_say_that_all_are_known() {
     }
 }
 
-/// A list of which the guest was not told the beginning is not all that there is.
+/// A list whose beginning the guest did not get is not marked as complete.
 #[test]
 fn a_list_from_the_middle_is_not_whole() {
     let (folder, _) = folder(20, "file");
@@ -209,7 +211,7 @@ fn a_new_folder_is_known_to_be_empty() {
         let answer = told.answer(MKDIR, ROOT, &make(name));
         assert_eq!(flags(&answer) & EMPTY, known, "{name}");
     }
-    // Not what is looked up.
+    // The answer to a lookup does not have the flag.
     let answer = told.answer(LOOKUP, ROOT, b"new\0");
     assert_eq!(flags(&answer) & EMPTY, 0);
     let other = tempfile::tempdir().unwrap();

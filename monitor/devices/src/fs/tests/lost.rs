@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Changes of which the host, or this process, does not know what they are.
+//! Changes that the host, or this process, cannot identify.
 
 use super::super::Sharing;
 use super::super::events::{Event, Key};
@@ -50,7 +50,7 @@ impl Watched {
     }
 }
 
-/// A host that changes more than it reports.
+/// The host changes more than it reports.
 #[test]
 fn what_is_lost_is_said_to_be_lost() {
     let watched = Watched::new();
@@ -70,7 +70,7 @@ fn what_is_lost_is_said_to_be_lost() {
         .map(|most| most.trim().parse().unwrap())
         .max()
         .unwrap();
-    // What happens to a name again is reported once.
+    // Several changes of one name are reported once.
     for number in 0..most + 2 {
         fs::hard_link(&names[0], folder.join(number.to_string())).unwrap();
     }
@@ -107,15 +107,15 @@ fn a_change_of_a_file_that_cannot_be_looked_up_is_told() {
         });
         assert_eq!(watched.changes(), [Change::All], "{error}");
     }
-    // What was removed is reported by its name.
+    // A removed file is reported by its name.
     fs::write(&file, "x").unwrap();
     fs::remove_file(&file).unwrap();
     watched.report();
     assert_eq!(watched.changes(), [Change::Name(ROOT, b"file".to_vec())]);
 }
 
-/// A file system that gives no handle for a folder: anything may have changed. If that goes on, the
-/// guest would keep nothing, and it is better to watch nothing.
+/// A file system that gives no handle for a folder: anything may have changed. If that continues,
+/// the guest could keep nothing, so the device stops watching.
 #[test]
 fn a_change_of_unknown_place_is_told() {
     let watched = Watched::new();
@@ -136,7 +136,7 @@ fn a_change_of_unknown_place_is_told() {
     told(None, ReadFlags::MODIFY, false).unwrap();
     assert_eq!(watched.changes(), [Change::All]);
     assert!(!watched.watch.covers_file(7), "it may have been moved");
-    // What is lost is another matter, and so is a folder that the guest has forgotten.
+    // Lost events do not count for this, nor do events of a folder that the guest has forgotten.
     for _ in 0..2 * NOWHERE {
         told(None, ReadFlags::QUEUE_OVERFLOW, false).unwrap();
         told(Some(Key::Watch(77)), ReadFlags::MODIFY, false).unwrap();
@@ -151,8 +151,8 @@ fn a_change_of_unknown_place_is_told() {
     assert_eq!(watched.changes(), [Change::All]);
 }
 
-/// A guest that forgets what it is about to get in an answer, by a request beside that for the
-/// name.
+/// The guest forgets a file while the answer with this file is on its way: it sends both requests
+/// at the same time.
 #[test]
 fn what_was_forgotten_too_soon_takes_bounded_memory() {
     let watched = Watched::new();

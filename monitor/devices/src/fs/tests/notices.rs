@@ -138,7 +138,7 @@ fn what_the_host_changes_the_guest_is_told() {
     told.wait_for_one(&[Change::Attributes(node), Change::Contents(node)]);
     fs::write(path("other"), "x").unwrap();
     told.wait_for(&Change::Name(ROOT, b"other".to_vec()));
-    // What is written just before may not be found under the old name.
+    // A write just before the rename may not be found under the old name.
     fs::rename(path("file"), path("moved")).unwrap();
     told.wait_for(&Change::Name(ROOT, b"moved".to_vec()));
     told.wait_for(&Change::Attributes(node));
@@ -246,7 +246,7 @@ fn the_guest_is_not_told_of_what_it_does() {
     assert_eq!(told.message().unwrap(), other.message());
 }
 
-/// The other program's change comes at the worst moment: during the guest's own.
+/// The other program's change comes at the worst moment: during the guest's own change.
 #[test]
 fn what_others_do_to_the_same_file_is_not_taken_for_the_guests() {
     let folder = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn what_others_do_to_the_same_file_is_not_taken_for_the_guests() {
     told.wait_for(&Change::Name(ROOT, b"file".to_vec()));
 }
 
-/// What a program did before the guest moved the file is reported under the old name.
+/// A change by a program before the guest moved the file is reported under the old name.
 #[test]
 fn a_file_that_the_guest_moves_is_asked_for_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the device's thread keeps of root's rights, and what it does to those of the program.
+//! The rights of root that the device's thread keeps, and its effect on the rights of programs.
 
 use super::{Access, DESTROY, OPEN, Sender, bytes, capability, confined, fill, named};
 use std::fs;
@@ -12,8 +12,8 @@ fn get(sender: &mut Sender, node: u64, name: &str) -> Result<Vec<u8>, i32> {
     sender.send(GETXATTR, node, &named(&[100, 0], name))
 }
 
-/// Attributes that only the host's root may see, on each kind of volume. A file that only its owner
-/// may read is read by root's guest all the same.
+/// Attributes that only the host's root may see, on each kind of volume. If root runs the monitor,
+/// the guest also reads files that only their owner may read.
 #[test]
 fn attributes_of_the_host_s_root_stay_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,8 @@ fn attributes_of_the_host_s_root_stay_its_own() {
     }
 }
 
-/// With `:suid` programs get file capabilities. What else only root may set stays the host's.
+/// With `:suid` programs get file capabilities. The guest cannot set other attributes that only
+/// root may set.
 #[test]
 fn a_folder_for_programs_has_them_with_their_rights() {
     let folder = tempfile::tempdir().unwrap();

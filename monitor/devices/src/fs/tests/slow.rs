@@ -255,7 +255,7 @@ fn a_file_that_the_host_holds_delays_no_other() {
     }
 }
 
-/// What a request asks for itself, it gets at once.
+/// A request that must not wait gets its answer at once.
 #[test]
 fn a_request_that_does_not_want_to_wait_does_not() {
     let steps = host_thread();
@@ -343,8 +343,8 @@ fn descriptors(host: &SyncSender<Step>, path: &Path) -> usize {
     counted.recv().unwrap()
 }
 
-/// A guest that has all of a file seldom reads it again. If it does, the file stays open. So does a
-/// file of which it has read a part.
+/// A guest that has all of a file seldom reads it again. A file that it does read again stays open,
+/// as does a file of which it has read a part.
 #[test]
 fn what_was_read_as_a_whole_is_closed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a folder takes of the monitor's descriptors and memory, and where it writes.
+//! The monitor's descriptors and memory that a folder takes, and the offsets of its writes.
 
 use super::super::{Cache, Sharing};
 use super::{Access, Fs, MKDIR, MKNOD, OPEN, ROOT, Sender, WRITE, bytes, named};
@@ -39,8 +39,8 @@ fn without_room_no_file_is_taken() {
     sender.ok(super::GETATTR, ROOT, &[0; 16]);
 }
 
-/// Where times may be equal although the contents are not, the guest asks each time that it opens a
-/// file, and keeps nothing.
+/// On a file system whose times may be equal although the contents differ, the guest asks each time
+/// that it opens a file, and keeps nothing.
 #[test]
 fn of_far_files_nothing_is_kept() {
     /// `fuse_attr.flags` in the answer to a lookup, and `open_flags` in that to an open.
@@ -77,7 +77,7 @@ fn a_node_has_the_number_of_its_file() {
     assert_eq!(sender.lookup("file") & ((1 << 47) - 1), number);
 }
 
-/// A guest that writes later than its programs says the place of each write, also in a file that a
+/// A guest that writes data back later sends the offset of each write, also for a file that a
 /// program has opened to append to it.
 #[test]
 fn what_is_written_later_is_not_appended() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A look at what the host reports, and what that means for the guest.
+//! Reads the host's reports, and derives the changes for the guest.
 
 use super::super::events::{ALONE, Event};
 use super::super::notify::Change;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// The most changes that are remembered in order to report each only once.
 const SEEN: usize = 4096;
 
-/// What was reported up to now.
+/// The changes that were reported up to now.
 pub struct Look<'a> {
     watch: &'a Watch,
     fs: &'a PassthroughFs<()>,
@@ -142,13 +142,13 @@ fn file(fs: &PassthroughFs<()>, folder: u64, name: &[u8]) -> io::Result<u64> {
     Ok(entry.inode)
 }
 
-/// What to say of a change of a file that is not found.
+/// The change to report for a file that is not found.
 fn unknown(error: &io::Error) -> Option<Change> {
     match error.raw_os_error() {
         // It has another name by now or was removed, which is reported next.
         Some(libc::ENOENT) => None,
         // The guest's own files may take all descriptors, or this user may not look it up any more.
-        // The guest may have it open all the same.
+        // The guest may still have it open.
         _ => Some(Change::All),
     }
 }

@@ -234,7 +234,7 @@ mod tests {
         for _ in 0..SAMPLES {
             one(&mut turns, 50, Some(4), 1);
         }
-        // Four share two CPUs, but for a moment.
+        // Four share two CPUs, except for a moment.
         for wanting in [4, 1, 4, 4, 2, 4, 3] {
             assert_eq!(one(&mut turns, 50, Some(wanting), 0), []);
         }

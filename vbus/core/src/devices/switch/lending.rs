@@ -4,12 +4,12 @@
 //!
 //! A port that shares has a *place*, by which the others know its memory. The switch announces the
 //! others to it one at a time, so that no more than one file at a time is on its way to its client.
-//! A slot that is lent is free again when the receiver has posted the descriptor again by which it
-//! got it. No receiver can hold a sender up: its descriptors are returned at once, and what finds
-//! no free slot is copied.
+//! A lent slot is free again when the receiver has posted again the descriptor by which it got the
+//! slot. No receiver can delay a sender: the sender's descriptors are returned at once, and a frame
+//! without a free slot is copied.
 //!
-//! A receiver holds no more of a sender's slots than are free. So one that keeps all that it gets
-//! has half of them, a second one a third, and some are left for the others.
+//! A receiver holds no more of a sender's slots than are free. So a receiver that keeps all of its
+//! slots has at most half of them, a second one at most a third, and some are left for others.
 
 use super::SwitchPort;
 use crate::content::{Content, Culprit};
@@ -261,7 +261,7 @@ impl Lending {
         }
     }
 
-    /// Lends a frame to a port, whose next buffer gets what is said of it. `None`: it must be
+    /// Lends a frame to a port, whose next buffer gets the frame's record. `None`: it must be
     /// copied. Otherwise the bytes that were copied.
     ///
     /// # Errors

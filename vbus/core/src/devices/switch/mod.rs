@@ -9,11 +9,11 @@
 //!
 //! A frame is copied once, from its sender's memory to the receiver's. Each port agrees on
 //! capabilities for itself. A checksum that the receiver would not complete is completed here, and
-//! a long TCP segment that it would not take is cut: there the sender pays the time.
+//! a long TCP segment that it would not take is cut, in the sender's turn.
 //!
-//! A port has a pair of queues, or as many as its client has asked for. The flow of a frame says by
-//! which pair of its receiver it goes, so the frames of a flow that its sender sends by one pair
-//! keep their order. The pairs of a sender take turns. One whose frame waits stops no other.
+//! A port has a pair of queues, or as many as its client has asked for. The flow of a frame selects
+//! the pair of the receiver, so the frames of a flow that its sender sends by one pair keep their
+//! order. The pairs of a sender take turns. A pair whose frame waits does not stop the others.
 //!
 //! With the attribute `share`, ports may agree to read each other's frames where they lie
 //! (`lending`). Between two of these the switch copies only the headers of a long frame.
@@ -92,7 +92,7 @@ pub struct Switch {
     copied: Copied,
 }
 
-/// What became of one frame, or of a segment of it.
+/// The outcome of one frame, or of a segment of it.
 enum Step {
     Done,
     /// The pair has no frame, or there is no buffer for the one that it holds.

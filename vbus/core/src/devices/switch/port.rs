@@ -67,7 +67,7 @@ impl Copied {
     }
 }
 
-/// What was finished for receivers that cannot.
+/// Counts of the frames that were finished for receivers that cannot finish them.
 #[derive(Debug, Default)]
 pub struct Finished {
     pub checksums: u64,

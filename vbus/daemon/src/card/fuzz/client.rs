@@ -156,7 +156,7 @@ impl Conn {
         !self.hostile && self.up && self.pairs == 1
     }
 
-    /// The same, as long as its network is there.
+    /// Whether frames must arrive now: they are judged, and the client's network exists.
     pub fn is_served(&self) -> bool {
         self.is_judged() && self.host.as_ref().is_none_or(End::is_there)
     }
@@ -219,7 +219,7 @@ impl Conn {
         [&header[..], &[0x88, 0xb5], &number, &vec![0x33; length]].concat()
     }
 
-    /// Posts a frame, perhaps in two parts. What is agreed on is known once a queue is shared.
+    /// Posts a frame, perhaps in two parts. The agreement is known once a queue is shared.
     fn send(&mut self, frame: Vec<u8>, input: &mut Input<'_>) {
         let pair = u32::from(input.u8()) % self.pairs.min(2);
         let [_, queue] = queues::of_pair(pair);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What cards lead to: in the place of a tap a pair of sockets, whose other end the target has; and
-//! a user-mode network to which every address belongs.
+//! The host's side of cards: a pair of sockets in place of a tap, whose other end the target has,
+//! and a user-mode network that has every address.
 
 use super::super::kinds::{Kind, Mac, Try, on_link, on_stack};
 use super::super::worker::{Made, Open};
@@ -45,7 +45,7 @@ impl Host {
     }
 }
 
-/// What is opened when it is made.
+/// Calls `make` when the card is made.
 fn opened(make: impl FnOnce(&Waker) -> Result<Made, Error> + Send + 'static) -> Open {
     Box::new(|_| Ok(Box::new(make)))
 }

@@ -176,7 +176,7 @@ impl<'a> World<'a> {
             most: 64,
             cards: &self.cards,
         };
-        // What ends of clients have ordered is no part of it.
+        // Orders that ends of clients have caused are not part of it.
         self.cards.given();
         let (vbus, links) = (&mut self.vbus, &mut self.links);
         let answer = serve::answer(vbus, links, &mut client.peer, &request, files, &vbusd);
@@ -337,7 +337,7 @@ impl<'a> World<'a> {
             } else {
                 idle + 1
             };
-            // What a turn does may make a file ready.
+            // A turn may make a file ready.
             if idle == 3 {
                 return;
             }

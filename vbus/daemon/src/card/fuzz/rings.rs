@@ -122,7 +122,7 @@ impl Shares {
         let first = size_of::<Ioq>() as u64;
         let within = at.wrapping_sub(first) % size_of::<Descriptor>() as u64;
         if at >= first && within == offset_of!(Descriptor, ptr) as u64 {
-            // Neither below the rings nor after the buffers.
+            // The address is neither below the rings nor after the buffers.
             value = value & 0xffff | 0x1000;
         }
         self.0.write(ring + at, &value.to_le_bytes()).unwrap();

@@ -3,8 +3,8 @@
 //! tries them, while clients connect and leave. Pairs of sockets are in the place of the host's
 //! taps, each of which has one user at a time. No tap is opened.
 //!
-//! What is accepted is read back, what is refused changes nothing, and a tap is open only as long
-//! as a client is connected.
+//! An accepted value is read back, a refused one changes nothing, and a tap is open only as long as
+//! a client is connected.
 
 use super::super::kinds::{Kind, Mac, Tap, Try, on_link};
 use super::super::worker::Open;
@@ -71,7 +71,7 @@ impl Host {
     }
 }
 
-/// vbusd's own kind of device, but for what it opens.
+/// vbusd's own kind of device, except for the tap, which is a double.
 #[derive(Clone)]
 struct Double {
     tap: Tap,
@@ -188,7 +188,7 @@ impl<'a> World<'a> {
         unreachable!("the work has no end");
     }
 
-    /// What became of orders.
+    /// The outcomes of orders.
     fn outcome(&mut self) -> bool {
         self.answers += 1;
         let number = self.answers;

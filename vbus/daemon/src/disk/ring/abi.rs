@@ -122,7 +122,7 @@ pub struct Entry {
     pub reserved: u64,
 }
 
-/// `struct io_uring_cqe`: what became of a request.
+/// `struct io_uring_cqe`: the outcome of a request.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Completion {

@@ -98,7 +98,7 @@ fn it_is_full_when_all_entries_are_under_way() {
     });
 }
 
-/// The kernel holds the ring to what it was made for, whatever is written into its entries.
+/// The kernel lets the ring do only its permitted operations, whatever is written into its entries.
 #[test]
 fn what_it_was_not_made_for_is_refused() {
     with_ring(8, |mut ring| {

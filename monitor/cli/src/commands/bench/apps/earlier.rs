@@ -141,7 +141,7 @@ pub fn read(file: &Path, origin: &Origin, apps: &[App]) -> anyhow::Result<Vec<Me
 }
 
 impl PrintedRow {
-    /// What this program would have made of the same rounds.
+    /// The row that this program computes from these rounds.
     fn measured(&self, apps: &[App]) -> Option<Measured> {
         let system = System::of_name(&self.system)?;
         let (place, vcpus) = (self.place, self.vcpus);
@@ -174,7 +174,7 @@ impl PrintedRow {
     }
 }
 
-/// Rows of an earlier run and of this one. What both have measured is one row.
+/// Rows of an earlier run and of this one. A row that both have measured becomes one.
 pub fn join(earlier: Vec<Measured>, measured: Vec<Measured>) -> Vec<Measured> {
     let mut all = earlier;
     for mut row in measured {
@@ -259,7 +259,7 @@ mod tests {
         let json = serde_json::to_value(Report::new(all, vec![], None, &apps)).unwrap();
         let mean = &json["means"][0];
         assert_eq!((&mean["rows"], &mean["rounds"]), (&3.into(), &6.into()));
-        // What was joined can be joined again.
+        // Joined rows can be joined again.
         let again = read(&file, &origin, &apps).unwrap();
         write(&file, join(again.clone(), again), &origin, &apps);
         assert_eq!(read(&file, &origin, &apps).unwrap()[0].rounds, 6);

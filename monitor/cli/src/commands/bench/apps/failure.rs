@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What has no figures, and why.
+//! Rows without figures, and the reasons.
 
 use super::description::Row;
 use super::peers::System;
@@ -30,7 +30,7 @@ impl Failure {
     pub fn of(group: &Group<'_>, system: System, why: &str) -> Self {
         Failure {
             system: system.name(),
-            // What another system cannot do is a result.
+            // A failure of another system is a result and no error.
             error: system.is_own(),
             ..Failure::skipped(group, why)
         }

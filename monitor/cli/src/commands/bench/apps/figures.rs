@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a row's turns have brought: figures of the host and of each system, or why there are none.
+//! The results of a row's turns: figures of the host and of each system, or the reason why there
+//! are none.
 
 use super::super::turns::{Named, Pairs};
 use super::description::Row;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guesses at what is faster (docs/tuning.md), each of which can be turned off: what a row loses by
-//! that is what the guess gains it.
+//! Guesses at what is faster (docs/tuning.md). Each can be turned off, and the loss of a row by
+//! that is the gain by the guess.
 
 use crate::arguments::Place;
 use anyhow::bail;
@@ -37,7 +37,7 @@ macro_rules! guess {
     };
 }
 
-/// In the order of docs/tuning.md. Those of the layer have no switches, but for halt polls.
+/// In the order of docs/tuning.md. Guesses of the layer have no switches, except for halt polls.
 /// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
 static GUESSES: [Guess; 28] = [
     guess!("costs", "--without", "costs"),

@@ -89,7 +89,7 @@ pub struct Turns {
     /// The speed, where that of the system with which it is compared is 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     beside: Vec<f64>,
-    /// The same with one vCPU.
+    /// The speed, where that with one vCPU is 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     beside_one_vcpu: Vec<f64>,
 }
@@ -118,7 +118,7 @@ impl Measured {
         system: System,
         pairs: &Pairs,
     ) -> Measured {
-        // What other systems do is no promise.
+        // Figures of other systems are no promise.
         let bar = row.bars.get(&group.place);
         let bar = bar.and_then(|bar| bar.of(group.vcpus, state));
         let bar = bar.filter(|_| figure.own && system == System::Paravane);

@@ -179,7 +179,7 @@ fn input(peer: Peer, work: &Work<'_>) -> String {
 }
 
 fn uml(work: &Work<'_>, machine: &Machine<'_>) -> Vec<OsString> {
-    // What it writes is in a file of its own.
+    // Its output is in a file of its own.
     let mut disk = OsString::from("ubd0=");
     disk.push(machine.temporary.join("uml.cow"));
     disk.push(",");
@@ -212,7 +212,7 @@ const LINE: &str = "console=ttyS0 quiet root=/dev/vda rw init=/bin/sh";
 
 fn qemu(work: &Work<'_>, machine: &Machine<'_>) -> anyhow::Result<Vec<OsString>> {
     let kernel = match machine.kernel {
-        // The same kernel for bare metal is beside it.
+        // The kernel's file for bare metal is in the same folder.
         Some(file) => file.with_file_name("bzImage"),
         None => kernel::locate_or_build()?.bzimage,
     };

@@ -31,7 +31,7 @@ pub fn of_user(folder: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     let complain = || format!("--root {}", folder.display());
     let folder = fs::canonicalize(folder).with_context(complain)?;
     for needed in ["bin/bash", "dev", "proc", "sys", "tmp", "run", "srv", "mnt"] {
-        // What it is a link to is seen from the root.
+        // It may be a link, whose target is resolved in the root.
         if folder.join(needed).symlink_metadata().is_err() {
             bail!("--root {}: it has no /{needed}", folder.display());
         }

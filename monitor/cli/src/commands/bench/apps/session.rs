@@ -60,7 +60,7 @@ pub struct Session<'a> {
     child: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
-    /// What it has printed and nothing has read yet.
+    /// Output that nothing has read yet.
     unread: Vec<u8>,
     errors: File,
     end: End,

@@ -157,7 +157,7 @@ pub fn guest<'a>(
     if let Some(state) = machine.state {
         command.env("XDG_STATE_HOME", state);
     }
-    // What is measured is the same on every host.
+    // The measured back end is the same on every host.
     command.env("PARAVANE_HYPERVISOR", "process");
     Session::start("the machine", command, End::Machine, terms)
 }

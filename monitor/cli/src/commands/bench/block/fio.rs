@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What fio is asked to do, and what it says.
+//! The workloads of fio, and its results.
 
 use anyhow::{Context, bail};
 use paravane_user_io::text;

@@ -139,7 +139,7 @@ impl<'a> Terms<'a> {
         side.run(&begin)?;
         let (_, start) = side.run(&begin)?;
         for (workload, place) in WORKLOADS.iter().zip(&mut turn) {
-            // What one workload has written must not take the next one's time.
+            // The next workload must not wait for the data that this one has written.
             let flushed = File::open(&side.file).and_then(|file| file.sync_data());
             flushed.with_context(|| side.file.display().to_string())?;
             let script = workload.script(&side.name, route.direct(), self.ms);

@@ -48,7 +48,7 @@ pub fn run(args: &BenchBlock) -> anyhow::Result<Outcome> {
     if let Some(file) = &args.plot {
         plot::check_file(file)?;
     }
-    // What is refused is refused before Linux is built, which takes minutes.
+    // Refuses bad options before Linux is built, which takes minutes.
     let trial = place(args)?;
     if args.direct {
         check_direct(trial.path()).context("--direct")?;

@@ -3,8 +3,8 @@
 //! trace events of KVM (`trace.rs`).
 //!
 //! Each layer has a machine with two vCPUs. A program in it (`bench/exits/`) marks the beginning
-//! and the end of each row so that the host sees both between the exits. So counts are exact: what
-//! a machine does besides, such as its conversation with this command, is not in them.
+//! and the end of each row so that the host sees both between the exits. So counts are exact: they
+//! exclude a machine's other work, such as its conversation with this command.
 
 mod kinds;
 mod report;

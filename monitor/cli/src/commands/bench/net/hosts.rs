@@ -204,7 +204,7 @@ fn ip(words: &str) -> anyhow::Result<()> {
     run(Command::new("ip").args(words.split(' ')))
 }
 
-/// Runs a short command. Its error is what it said.
+/// Runs a short command. The error is the program's output.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let words: Vec<_> = command
         .get_args()

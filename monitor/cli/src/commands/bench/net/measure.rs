@@ -154,7 +154,7 @@ impl Terms<'_> {
         all += script;
         let volume = format!("{}:{PLACE}:ro", self.folder.display());
         command.args(["run", "--net", guest.net, "--timeout", timeout]);
-        // The same hypervisor is measured on every host.
+        // The measured back end is the same on every host.
         command.env("PARAVANE_HYPERVISOR", "process");
         command.args(["--cpus", &self.cpus.to_string()]);
         command.arg("--kernel").arg(guest.kernel);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a card of the virtual bus promises (SPECIFICATION.md), and what the turns say of it.
+//! The promised figures of a card of the virtual bus (SPECIFICATION.md), and whether the turns meet
+//! them.
 
 use super::super::bars::Verdict;
 use super::super::stats::{interval, median};

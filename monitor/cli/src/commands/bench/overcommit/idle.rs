@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What machines cost in which nothing happens: processor time of all of their processes.
+//! The cost of idle machines: processor time of all of their processes.
 
 use super::super::apps::session::{End, Session};
 use super::super::stats::median;

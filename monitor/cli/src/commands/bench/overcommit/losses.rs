@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What paravirtual spinlocks cost where they gain nothing: on processors without other load.
+//! The cost of paravirtual spinlocks where they gain nothing: on processors without other load.
 //!
 //! Two machines differ by chance, and by more than the locks cost. So one machine turns its locks
 //! on and off (`vmi.pv_locks`), which takes the other slow path. Where the scheduler puts the

@@ -26,7 +26,7 @@ pub fn tools() -> anyhow::Result<tempfile::TempDir> {
 fn command(bench: &Bench<'_>, vcpus: u32, memory: u32) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = Command::new(program);
-    // The same hypervisor is measured on every host.
+    // The measured back end is the same on every host.
     command.env("PARAVANE_HYPERVISOR", "process");
     command.args(["run", "--net", "none", "--cpus", &vcpus.to_string()]);
     command.args(["--memory", &format!("{memory}M"), "--kernel"]);
@@ -34,8 +34,8 @@ fn command(bench: &Bench<'_>, vcpus: u32, memory: u32) -> anyhow::Result<Command
     Ok(command)
 }
 
-/// The command of a machine that does nothing. A root that the host shares would let it hear of the
-/// host's changes to it.
+/// The command of a machine that does nothing. A root that the host shares would send it the host's
+/// changes.
 pub fn idle(bench: &Bench<'_>) -> anyhow::Result<Command> {
     let mut command = command(bench, 1, MEMORY_SMALL)?;
     command.args(["--", "sh", "-c", "echo bench ready; read -r line"]);

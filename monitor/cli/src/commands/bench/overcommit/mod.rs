@@ -4,9 +4,9 @@
 //!
 //! The two machines take turns, and the gain is taken within each turn. The workload `ticket` is a
 //! ticket lock of the conformance guest, with its slow path and without. At 1x no other machine is
-//! busy; at 2x and 3x one and two machines with as many vCPUs are, and all threads of all machines
-//! have equal shares (`shares`). `--no-loss` asks what the locks cost where they gain nothing
-//! (`losses`), `--time` what time is in such machines.
+//! busy. At 2x one, and at 3x two machines with as many vCPUs are busy, and all threads of all
+//! machines have equal shares (`shares`). `--no-loss` measures the cost of the locks where they
+//! gain nothing (`losses`), `--time` the clocks and accounted time in such machines.
 
 mod idle;
 mod losses;

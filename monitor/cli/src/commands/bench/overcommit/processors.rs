@@ -39,8 +39,8 @@ impl Families {
     }
 }
 
-/// Processor time so far of each of these processes with its descendants, in ns. What has ended
-/// since counts where its parent has waited for it, to the tick.
+/// Processor time so far of each of these processes with its descendants, in ns. The time of a
+/// process that has ended counts once its parent has waited for it, to the tick.
 pub fn used(roots: &[u32]) -> anyhow::Result<Vec<f64>> {
     let families = Families::now()?;
     let time = |&root: &u32| {

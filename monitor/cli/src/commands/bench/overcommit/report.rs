@@ -47,8 +47,8 @@ pub struct Idle {
     pub most_percent: f64,
 }
 
-/// The part of its fair share of processors that a load has at least. The rest is what starts and
-/// ends of the measured scripts take.
+/// The part of its fair share of processors that a load has at least. The rest is the time for
+/// starts and ends of the measured scripts.
 const LOAD_LEAST: f64 = 0.85;
 
 /// Heads of the table of workloads.
@@ -233,7 +233,7 @@ mod tests {
         assert!(report.rows[1].verdict.is_some());
         assert!(report.short.is_empty(), "{report:?}");
         report.add(3, "w", &pair());
-        // What is no row of that load says nothing of the bar.
+        // The bar does not apply to a row of another load.
         assert_eq!(report.rows[2].verdict, None);
         let text = report.markdown();
         let told = "\n3x, w: the load had 1.00 processors in a round, less than its share of 1.33.";

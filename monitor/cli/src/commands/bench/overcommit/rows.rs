@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows of the table, and what they say of the bars.
+//! The rows of the table, and whether they meet the bars.
 
 use super::super::bars::Verdict;
 use super::super::stats::{at_most, interval, median};
