@@ -53,7 +53,7 @@ static void call_to_entry(void *argument)
 	CHECK_RESULT(vmi.patch_set_entry(0), 0);
 }
 
-/* Sends NMIs to vCPU 1, where caller makes system calls through a stub at label. */
+/* Sends NMIs to vCPU 1, which makes system calls by `caller`, through the stub at `label`. */
 static void send_nmis_at(const char *label, void (*caller)(void *))
 {
 	struct vmi_syscall_site site;

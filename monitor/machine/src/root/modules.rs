@@ -69,7 +69,10 @@ pub fn read(folder: &Path) -> anyhow::Result<Vec<Module>> {
     let (kernel, mut all) = (folder.join("kernel"), BTreeMap::new());
     let complain = || folder.display().to_string();
     if fs::symlink_metadata(&kernel).is_ok_and(|found| found.is_symlink()) {
-        bail!("{} is a link", kernel.display());
+        bail!(
+            "{} is a link, and links to modules are not followed",
+            kernel.display()
+        );
     }
     list(&kernel, DEEPEST, &mut all).with_context(complain)?;
     let mut taking = Taking {
