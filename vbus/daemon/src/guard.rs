@@ -23,6 +23,7 @@ const SLOTS: usize = 4 * crate::server::PEERS * limits::CONNECTIONS;
 const PAGE: usize = 4096;
 /// Bits of a number of pages in [`Slot::place`].
 const COUNT: u32 = 20;
+const _: () = assert!(crate::memory::MAX / (PAGE as u64) < 1 << COUNT);
 
 /// A mapping, as the handler sees it.
 struct Slot {
