@@ -79,6 +79,33 @@ fn what_a_guest_writes_is_there_for_others() {
     assert!(fs::metadata(folder.path("disk.qcow2")).unwrap().len() < 20 << 20);
 }
 
+/// The task that calls fsync() issues the flush: no worker of the guest's kernel runs for it.
+#[test]
+fn a_flush_needs_no_worker() {
+    let folder = Folder(tempfile::tempdir().unwrap());
+    let disk = folder.name("disk");
+    fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    // Context switches of the workers of the block layer, then flushes that the disk has done.
+    let script = "switches() {
+            for task in /proc/[0-9]*; do
+                read -r name < $task/comm
+                case $name in kworker/*:*H*) cat $task/status;; esac
+            done | awk '/ctxt_switches/ { sum += $2 } END { print sum + 0 }'
+        }
+        flushes() { awk '{ print $16 }' /sys/block/vda/stat; }
+        before=$(switches) flushed=$(flushes)
+        for i in $(seq 200); do
+            dd if=/dev/zero of=/dev/vda bs=4k count=1 conv=notrunc,fsync 2>/dev/null
+        done
+        echo $(($(flushes) - flushed)) $(($(switches) - before))";
+    let run = run(&["--disk", &disk, "--cpus", "1"], script);
+    let (flushes, switches) = run.stdout.trim().split_once(' ').unwrap_or_default();
+    let [flushes, switches] = [flushes, switches].map(|n| n.parse::<u32>().unwrap_or(u32::MAX));
+    // Each worker that ran for a flush would have switched at least once.
+    assert!(flushes != u32::MAX && flushes >= 200, "{run:?}");
+    assert!(switches < 100, "{run:?}");
+}
+
 /// A root with one program.
 fn small_root(folder: &Folder) -> PathBuf {
     let root = folder.path("root");

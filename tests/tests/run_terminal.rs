@@ -8,6 +8,7 @@ use paravane_tests::{tree, vm, wait};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time that a command has to end when its machine is asked to.
@@ -25,6 +26,21 @@ fn a_shell() {
     screen.until("vt100-42");
     screen.enter("exit 3\r");
     assert_eq!(screen.end(), 3);
+}
+
+/// Whenever the size of a terminal changes while a machine starts, its command gets the new one.
+#[test]
+fn a_terminal_that_is_resized_while_the_machine_starts() {
+    let script = "for i in $(seq 100); do
+            test \"$(stty size)\" = '50 120' && break; sleep .1
+        done; stty size";
+    for delay in (0..500).step_by(50) {
+        let mut screen = start(&["--tty", "--", "sh", "-c", script]);
+        thread::sleep(Duration::from_millis(delay));
+        screen.resize(120, 50);
+        screen.until("50 120");
+        assert_eq!(screen.end(), 0, "after {delay} ms");
+    }
 }
 
 /// Programs such as gpg-agent, wall and screen open their terminal by its name.

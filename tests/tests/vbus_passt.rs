@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
+use paravane_tests::lines::Lines;
 use paravane_tests::program::{self, Ends};
 use paravane_tests::vbusd::Vbusd;
 use std::fs;
@@ -65,6 +66,11 @@ fn vbusd_with(passt: Option<&str>) -> (Vbusd, TempDir) {
 
 /// A guest on the device that runs this, and has said `up`.
 fn guest(vbusd: &Vbusd, script: &str) -> Ends {
+    talking_guest(vbusd, script).0
+}
+
+/// The same, and what it says next.
+fn talking_guest(vbusd: &Vbusd, script: &str) -> (Ends, Lines) {
     let words = ["--net", "bus:lan/net", "--timeout", "120", "--", "sh", "-c"];
     let script = format!(
         "ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0
@@ -72,8 +78,9 @@ fn guest(vbusd: &Vbusd, script: &str) -> Ends {
     );
     let mut command = vbusd.machine(&[&words[..], &[&script]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    assert_eq!(program::first_line(&mut child), "up\n");
-    Ends(child)
+    let mut lines = Lines::of(child.stdout.take());
+    assert_eq!(lines.next_within(PATIENCE), "up\n");
+    (Ends(child), lines)
 }
 
 /// passt ends with its client, and when vbusd is killed. A client that comes back gets another
@@ -121,6 +128,34 @@ fn a_passt_lives_as_long_as_its_client_and_vbusd() {
     // The device goes with no passt, either.
     vbusd.done(&["set", "net", "by=stack"]);
     assert_eq!(vbusd.done(&["show", "net", "by"]), "stack\n");
+}
+
+/// The monitor tries to connect a card again until there is a passt.
+#[test]
+fn a_card_comes_back_when_there_is_a_passt_again() {
+    let (vbusd, folder) = vbusd_with(Some("like_passt"));
+    vbusd.done(&CREATE);
+    vbusd.done(&["link", "lan", "net"]);
+    let now = || passts(vbusd.child.id());
+    until("the one that was tried stays", || now().is_empty());
+    let ping = "ping -c 1 -W 20 10.0.2.2 >/dev/null";
+    let script = format!(
+        "{ping} && echo up; while ping -c 1 -W 1 10.0.2.2 >/dev/null; do sleep .1; done
+        echo away; until {ping}; do sleep .1; done; echo again; sleep 100"
+    );
+    let (_machine, mut lines) = talking_guest(&vbusd, &script);
+    let [first] = now()[..] else {
+        panic!("not one passt");
+    };
+    let (there, away) = (folder.path().join("passt"), folder.path().join("away"));
+    fs::rename(&there, &away).unwrap();
+    end(first);
+    // An answer takes longer than all first attempts.
+    assert_eq!(lines.next_within(PATIENCE), "away\n");
+    assert!(now().is_empty(), "{:?}", now());
+    fs::rename(&away, &there).unwrap();
+    assert_eq!(lines.next_within(PATIENCE), "again\n");
+    assert_eq!(now().len(), 1);
 }
 
 /// A passt that does not end with its link is killed.

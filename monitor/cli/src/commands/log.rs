@@ -44,26 +44,30 @@ impl Log {
         Ok(())
     }
 
-    /// Skips everything but the last lines printed so far. A line without an end counts.
-    pub fn skip_to_last(&mut self, lines: usize) -> anyhow::Result<()> {
+    /// Skips everything but the last lines printed so far. A line without an end counts. Returns
+    /// the length of these lines in bytes. More may follow them already.
+    pub fn skip_to_last(&mut self, lines: usize) -> anyhow::Result<u64> {
         self.skip()?;
         let mut newlines = lines;
         // The end of the last line does not begin another one.
         let mut last = true;
+        let mut bytes = 0;
         for file in self.files.iter_mut().rev() {
             let end = file.stream_position()?;
-            let begin = begin_of_last(file, end, &mut newlines, &mut last)?;
-            file.seek(SeekFrom::Start(begin.unwrap_or(0)))?;
-            if begin.is_some() {
+            let found = begin_of_last(file, end, &mut newlines, &mut last)?;
+            let begin = found.unwrap_or(0);
+            file.seek(SeekFrom::Start(begin))?;
+            bytes += end - begin;
+            if found.is_some() {
                 break;
             }
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// The bytes that are there now and were not read yet. The machine may print faster than they
     /// are read.
-    fn rest(&mut self) -> io::Result<u64> {
+    pub fn rest(&mut self) -> io::Result<u64> {
         let mut bytes = 0;
         for file in &mut self.files {
             let end = file.metadata()?.len();
@@ -72,11 +76,10 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Prints what was printed up to now.
-    pub fn print_so_far(&mut self) -> anyhow::Result<()> {
-        let rest = self.rest()?;
+    /// Prints the next bytes, if there are so many.
+    pub fn print_next(&mut self, bytes: u64) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
-        io::copy(&mut self.take(rest), &mut out)?;
+        io::copy(&mut self.take(bytes), &mut out)?;
         Ok(out.flush()?)
     }
 
@@ -240,8 +243,15 @@ mod tests {
             let files = [("output.1", old.as_bytes()), ("output", now.as_bytes())];
             let (_folder, path) = folder(&files);
             let mut log = Log::open(path).unwrap();
-            log.skip_to_last(lines).unwrap();
-            assert_eq!(all(&mut log), expected, "{old:?} {now:?} {lines}");
+            let bytes = log.skip_to_last(lines).unwrap();
+            assert_eq!(bytes, expected.len() as u64, "{old:?} {now:?} {lines}");
+            // The machine prints more before these lines are read.
+            let mut file = File::options().append(true).open(&log.path).unwrap();
+            file.write_all(b"more\nmore\n").unwrap();
+            let mut text = String::new();
+            (&mut log).take(bytes).read_to_string(&mut text).unwrap();
+            assert_eq!(text, expected, "{old:?} {now:?} {lines}");
+            assert_eq!(all(&mut log), "more\nmore\n");
         }
     }
 

@@ -219,10 +219,11 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let mut log = Log::open(machine.output())?;
-    if let Some(lines) = args.tail {
-        log.skip_to_last(lines)?;
-    }
-    log.print_so_far()?;
+    let so_far = match args.tail {
+        Some(lines) => log.skip_to_last(lines)?,
+        None => log.rest()?,
+    };
+    log.print_next(so_far)?;
     if !args.follow {
         return Ok(Outcome::Passed);
     }

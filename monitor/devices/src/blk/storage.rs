@@ -198,8 +198,11 @@ impl Raw {
             FlockOperation::NonBlockingLockShared
         };
         match flock(&file, lock) {
-            // The file system has no locks.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
+            Ok(()) => {}
+            Err(Errno::NOLCK | Errno::OPNOTSUPP) => tracing::warn!(
+                "disk {}: its file system has no locks: let no other program use it meanwhile",
+                path.display()
+            ),
             Err(Errno::WOULDBLOCK) => {
                 bail!(
                     "another virtual machine uses it: use it read-only in both, \

@@ -89,8 +89,10 @@ impl Image {
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
         match flock(&file, operation) {
-            // The file system has no locks.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP) => {}
+            Ok(()) => {}
+            Err(Errno::NOLCK | Errno::OPNOTSUPP) => tracing::warn!(
+                "{shown}: its file system has no locks: let no other program use it meanwhile"
+            ),
             Err(Errno::WOULDBLOCK) => {
                 let text = format!("{shown}: another disk or program uses it");
                 return Err(Error::new(Kind::Busy, text));
