@@ -12,7 +12,7 @@
 
 #define VECTOR_A	0x5a
 #define MSR_LSTAR	0xc0000082
-#define EVENTS		400
+#define EVENTS		400		/* option "events": more, for a fault that needs luck */
 #define CALLS		20		/* in one run of the program */
 #define CANARY		0x5afe5afe5afe5afeull
 
@@ -23,7 +23,7 @@ void k_stack_call_entry(void);
 static struct space space;
 static u64 canary[64] __attribute__((aligned(16)));
 static u32 ready;
-static u64 errors;
+static u64 errors, events;
 
 /* The last one is valid kernel memory. */
 #define STACKS 9
@@ -91,14 +91,14 @@ u64 any_stack_calls(bool (*until)(void))
 
 static bool nmis_over(void)
 {
-	return READ_ONCE(k_nmis) >= EVENTS;
+	return READ_ONCE(k_nmis) >= events;
 }
 
 static u64 interrupts_before;
 
 static bool interrupts_over(void)
 {
-	return irq_count(1, VECTOR_A) >= interrupts_before + EVENTS;
+	return irq_count(1, VECTOR_A) >= interrupts_before + events;
 }
 
 static void caller(void *nmis)
@@ -143,10 +143,11 @@ static void caller_on_own(void *argument)
 
 static void storm(void (*function)(void *))
 {
+	events = option_number("events") ?: EVENTS;
 	k_nmis = ready = 0;
 	run_on(1, function, (void *)1);
 	WAIT_UNTIL(atomic_load(&ready));
-	send_nmis(1, EVENTS);
+	send_nmis(1, events);
 	wait_for(1);
 	CHECK_EQ(errors, 0);
 }
@@ -178,11 +179,12 @@ TEST(irq_any_stack, "cpu.set_kernel_stack.irq_any_stack", 2, 0, CPU_SET_KERNEL_S
 	u32 i;
 
 	set_irq_handler(VECTOR_A, ignore);
+	events = option_number("events") ?: EVENTS;
 	interrupts_before = irq_count(1, VECTOR_A);
 	ready = 0;
 	run_on(1, caller, NULL);
 	WAIT_UNTIL(atomic_load(&ready));
-	for (i = 1; i <= EVENTS; i++) {
+	for (i = 1; i <= events; i++) {
 		CHECK_RESULT(send_ipi(1, VECTOR_A), 0);
 		WAIT_UNTIL(irq_count(1, VECTOR_A) >= interrupts_before + i);
 	}

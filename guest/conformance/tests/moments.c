@@ -9,7 +9,7 @@
 #include "user_mode.h"
 
 #define VECTOR_A	0x59
-#define ROUNDS		100
+#define ROUNDS		100		/* option "events": more, for a fault that needs luck */
 #define ROUNDS_LEAST	10		/* where each costs time slices */
 #define SPINS		200000		/* some ms */
 #define PAGES		256
@@ -77,7 +77,8 @@ static void victim(void *argument)
 
 static void event_at(u64 which)
 {
-	u64 start = now();
+	u64 start = now(), rounds = option_number("events") ?: ROUNDS, seed = 59;
+	u64 most = rounds > ROUNDS ? 8 * NS_PER_S : NS_PER_S;
 	u32 i;
 
 	moment = (const struct moment *)which;
@@ -89,11 +90,12 @@ static void event_at(u64 which)
 	for (i = 1; !rounds_over; i++) {
 		WAIT_UNTIL(atomic_load(&round_begun) == i);
 		CHECK_RESULT(moment->nmi ? send_icr(1, ICR_NMI) : send_ipi(1, VECTOR_A), 0);
-		delay_ns(20 * NS_PER_US);
+		/* Any moment of a step may be the last one before the event. */
+		delay_ns(random64(&seed) % (40 * NS_PER_US));
 		atomic_store(&round_over, 1);
 		WAIT_UNTIL(atomic_load(&round_done) == i);
-		atomic_store(&rounds_over, i == ROUNDS ||
-			     (i >= ROUNDS_LEAST && now() > start + NS_PER_S));
+		atomic_store(&rounds_over, i == rounds ||
+			     (i >= ROUNDS_LEAST && now() > start + most));
 		atomic_store(&round_done, 0);
 	}
 	wait_for(1);
@@ -199,8 +201,9 @@ TEST_OF(in_sysv_nmi, "apic.send_ipi.nmi_during_calls", event_at, (u64)&sysv_nmi,
 
 /* --- at the edges of user mode --- */
 
-#define NMIS		400
+#define NMIS		400		/* and as ROUNDS */
 
+static u64 nmis;
 static u64 nmi_stack[128] __attribute__((aligned(16)));
 static u32 caller_ready;
 static u64 spoilt;
@@ -254,7 +257,7 @@ static void caller(void *argument)
 	user_init(&context, u_keep_below);
 	context.in.rdi = 0x5107;
 	atomic_store(&caller_ready, 1);
-	while (READ_ONCE(k_nmis) < NMIS) {
+	while (READ_ONCE(k_nmis) < nmis) {
 		user_run(&context);
 		if (context.out.vector != VECTOR_SYSCALL || context.out.rax ||
 		    context.out.rsp != USER_STACK_TOP)
@@ -270,11 +273,12 @@ static void caller(void *argument)
 
 TEST(nmi_edges, "cpu.set_kernel_stack.nmi_at_the_edges", 2, 0, CPU_SET_KERNEL_STACK, APIC_SEND_IPI)
 {
+	nmis = option_number("events") ?: NMIS;
 	k_nmis = spoilt = 0;
 	caller_ready = 0;
 	run_on(1, caller, NULL);
 	WAIT_UNTIL(atomic_load(&caller_ready));
-	send_nmis(1, NMIS);
+	send_nmis(1, nmis);
 	wait_for(1);
 	CHECK_EQ(spoilt, 0);
 }

@@ -6,6 +6,7 @@
 use crate::{alone, beside_others, suite};
 use libtest_mimic::{Failed, Trial};
 use paravane_tests::planted::Planted;
+use paravane_tests::program::Run;
 use paravane_tests::{planted_turns, source_root};
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +34,9 @@ impl Fault {
 }
 
 /// A fault that needs luck is found in one of this number of runs.
-const TRIES: usize = 48;
+const TRIES: usize = 16;
+/// What each of them does often, where luck is needed: `tests/moments.c` of the guest.
+const EVENTS: &str = "events=1500";
 
 /// The one test of the list that looks at the end of the machine: the suite cannot.
 const SHUTDOWN: &str = "end.shutdown";
@@ -149,6 +152,15 @@ fn faults() -> Result<Vec<Fault>, String> {
         .collect()
 }
 
+/// With as many events, the test passes without the fault: in one of three runs, for busy hosts.
+fn passes_often(test: &str, sound: impl Fn() -> Run) -> Result<(), Failed> {
+    let mut runs = (0..3).map(|_| sound());
+    match runs.find(|run| run.tap_result(test) == Some(true)) {
+        Some(_) => Ok(()),
+        None => Err(format!("{test} does not pass with {EVENTS} and without the fault").into()),
+    }
+}
+
 fn caught(fault: &Fault) -> Result<(), Failed> {
     let planted = Planted::of(&fault.layer, &fault.name)?;
     let rom = planted.rom();
@@ -192,14 +204,19 @@ fn caught(fault: &Fault) -> Result<(), Failed> {
     let tries = if process { TRIES } else { 1 };
     let mut last = None;
     for _ in 0..tries {
-        let run = |more: &[&str]| suite::run_on(hypervisor, &[&words[..], more].concat());
+        let often: &[&str] = if process { &["--append", EVENTS] } else { &[] };
+        let run = |more: &[&str]| suite::run_on(hypervisor, &[&words[..], often, more].concat());
         let faulty = suite::faulty(
             |limit| run(&["--rom", &rom, "--timeout", limit]),
             |limit| run(&["--timeout", limit]),
         );
         // A fault may end the whole machine. A test that did not run to its end has not passed.
         if faulty.code == 1 && faulty.tap_result(&fault.test) != Some(true) {
-            return Ok(());
+            return if process {
+                passes_often(&fault.test, || run(&[]))
+            } else {
+                Ok(())
+            };
         }
         last = Some(faulty);
     }
