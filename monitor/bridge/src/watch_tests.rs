@@ -38,14 +38,16 @@ fn a_device_that_vbusd_refuses_is_tried_until_it_works() {
         let begun = Instant::now();
         let (joined, _) = vbusd.join(card(Some(kind)), join);
         let (mut watch, changes) = joined.unwrap();
-        while begun.elapsed() < 2 * PAUSE + PAUSE / 2 {
+        // On a slow host vbusd may take longer to see its clients.
+        let slow = || vbusd.clients() <= 2 && begun.elapsed() < Duration::from_secs(10);
+        while begun.elapsed() < 2 * PAUSE + PAUSE / 2 || slow() {
             assert!(!watch.look(&waker), "it gives up");
             thread::sleep(Duration::from_millis(2));
         }
         assert!(changes.try_recv().is_err(), "a device that does not work");
         // The first attempt, one after each pause, and the machine's own place on the bus.
-        let most = 2 + begun.elapsed().as_millis() / PAUSE.as_millis();
         let clients = u128::from(vbusd.clients());
+        let most = 2 + begun.elapsed().as_millis() / PAUSE.as_millis();
         assert!(clients > 2 && clients <= most, "{clients} of {most}");
         let ((), device) = vbusd.join(card(None), || {
             let begun = Instant::now();

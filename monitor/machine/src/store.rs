@@ -47,8 +47,10 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 const ENDED: &str = "ended.json";
 /// The record of the lives.
 const LIVES: &str = "lives.json";
-/// Interval between two attempts to take a lock.
+/// Interval between two attempts to take a lock, and between two looks at its content.
 const LOOK: Duration = Duration::from_millis(5);
+/// Longest time from taking the lock to the process id in it, on a busy host.
+const WRITTEN: Duration = Duration::from_secs(1);
 
 /// The state of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,18 +267,27 @@ impl Machine {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::Created),
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
-        match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(match self.read::<Option<Ended>>(ENDED)?.flatten() {
-                Some(ended) => State::Exited(ended.code),
-                None => State::Died,
-            }),
-            Err(Errno::WOULDBLOCK) => {
-                // The monitor writes its process id right after it has taken the lock.
-                let pid = fs::read_to_string(&path).unwrap_or_default();
-                let pid = pid.trim().parse().unwrap_or(0);
-                Ok(State::Running { pid })
+        let deadline = Instant::now() + WRITTEN;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockShared) {
+                Ok(()) => {
+                    return Ok(match self.read::<Option<Ended>>(ENDED)?.flatten() {
+                        Some(ended) => State::Exited(ended.code),
+                        None => State::Died,
+                    });
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    // The monitor writes its process id right after it has taken the lock. The file
+                    // is empty before, and the host may stop the monitor there.
+                    let pid = fs::read_to_string(&path).unwrap_or_default();
+                    match pid.trim().parse() {
+                        Ok(pid) => return Ok(State::Running { pid }),
+                        Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                        Err(_) => return Ok(State::Running { pid: 0 }),
+                    }
+                }
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
         }
     }
 

@@ -182,6 +182,29 @@ fn only_text_is_kept() {
 
 use std::ffi::OsStr;
 
+/// The file of the lock is empty for a moment after a monitor has taken the lock.
+#[test]
+fn the_process_id_of_a_monitor_is_waited_for() {
+    let (_folder, store) = store();
+    let machine = store.create(Some("one"), &spec()).unwrap();
+    let mut lock = File::create(machine.folder().join("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| machine.state());
+        std::thread::sleep(Duration::from_millis(50));
+        lock.write_all(b"12        ").unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), State::Running { pid: 12 });
+    });
+    // Its monitor ends before it has written one.
+    lock.set_len(0).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| machine.state());
+        std::thread::sleep(Duration::from_millis(50));
+        drop(lock);
+        assert_eq!(reader.join().unwrap().unwrap(), State::Died);
+    });
+}
+
 /// A command that has waited for its turn learns that the machine is no more.
 #[test]
 fn a_turn_comes_to_nothing_after_a_removal() {
