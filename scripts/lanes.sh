@@ -6,7 +6,9 @@
 # Many programs start one virtual machine after the other and leave a processor idle, others wait.
 # Each runs one test at a time here, so the host has no more to do than with two tests of one
 # program at a time. Programs that measure time, or need the host for themselves, say so in a line
-# `// Alone: REASON` of their source. They run after the others, one after the other.
+# `// Alone: REASON` of their source. They run after the others, one after the other, and with one
+# test at a time. A program that decides itself which of its tests run at the same time says so in a
+# line `// Threads: REASON`, and has libtest's default number of threads when it runs alone.
 
 lanes=2
 
@@ -36,9 +38,19 @@ test_units() {
 
 # is_alone NAME: does the program with this name, of whatever crate, need the host for itself?
 is_alone() {
+	has_line "$1" Alone
+}
+
+# plans_threads NAME: does this program decide itself which of its tests run at the same time?
+plans_threads() {
+	has_line "$1" Threads
+}
+
+# has_line NAME WORD: has the source of a program with this name a line `// WORD: REASON`?
+has_line() {
 	local source
 	for source in "$root"/{,*/,*/*/}tests/"$1".rs; do
-		[ ! -e "$source" ] || ! grep -q '^// Alone: ' "$source" || return 0
+		[ ! -e "$source" ] || ! grep -q "^// $2: " "$source" || return 0
 	done
 	return 1
 }
@@ -130,11 +142,7 @@ run_lanes() {
 		if [ "$(wc -l <<<"$hung")" -eq 1 ] && [ "$SECONDS" -lt "$again_until" ]; then
 			say "again, alone: $hung, which hung"
 			: >"$log.hung"
-			if grep -qx "alone $hung" "$units"; then
-				run_alone "$log" "$hung" "$@"
-			else
-				RUST_TEST_THREADS=1 run_alone "$log" "$hung" "$@"
-			fi
+			run_alone "$log" "$hung" "$@"
 			[ -s "$log.hung" ] || say "unsteady: $hung hung and has ended alone"
 		fi
 		cat "$log.hung" >>"$log.died"
@@ -145,10 +153,15 @@ run_lanes() {
 	[ ! -s "$log.failed" ] && [ ! -s "$log.died" ]
 }
 
-# run_alone LOG UNIT ARGUMENT...: runs a unit, and waits for it.
+# run_alone LOG UNIT ARGUMENT...: runs a unit, and waits for it. Its tests run one after the other,
+# so that none disturbs what another one measures.
 run_alone() {
 	set -m
-	run_unit "$@" &
+	if plans_threads "${2#--test }"; then
+		run_unit "$@" &
+	else
+		RUST_TEST_THREADS=1 run_unit "$@" &
+	fi
 	set +m
 	wait
 }
