@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use crate::{program, source_root};
+use crate::{debian, program, source_root};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,6 +36,7 @@ fn folder() -> PathBuf {
 #[must_use]
 pub fn prepared() -> PathBuf {
     let (folder, script) = (folder(), source().join("prepare.sh"));
+    let _alone = debian::lock(&folder, "prepared");
     let (made_by, now) = (
         folder.join("prepared"),
         fs::read_to_string(&script).unwrap(),

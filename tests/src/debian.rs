@@ -3,15 +3,11 @@
 //! mirror of the host's apt. They are kept in the user's cache.
 
 use crate::{program, source_root};
-use std::fs;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 /// The size of the file system, in MiB.
 const SIZE: u32 = 4096;
-
-/// Several tests of one program may want the same image.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// A Debian 12 image with these packages and those of every image. It is made again if the packages
 /// or the program have changed.
@@ -21,8 +17,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[must_use]
 #[allow(clippy::unwrap_used)] // A failed setup fails the test.
 pub fn image(name: &str, packages: &[&str]) -> PathBuf {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = cache();
+    let _alone = lock(&folder, name);
     let (image, made_by) = (
         folder.join(format!("{name}.ext4")),
         folder.join(format!("{name}.recipe")),
@@ -30,7 +26,6 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
     let recipe = fs::read_to_string(source_root().join("monitor/images/src/debian.rs")).unwrap();
     let recipe = format!("{packages:?} {SIZE}\n{recipe}");
     if !image.exists() || fs::read_to_string(&made_by).ok().as_ref() != Some(&recipe) {
-        fs::create_dir_all(&folder).unwrap();
         let mut command = program::command();
         command.args([
             "image",
@@ -48,6 +43,20 @@ pub fn image(name: &str, packages: &[&str]) -> PathBuf {
         fs::write(made_by, recipe).unwrap();
     }
     image
+}
+
+/// Waits until no other test, of this program or another one, looks for the thing with this name
+/// in a folder of the cache, or makes it. The folder need not exist. The others wait until the
+/// value is dropped.
+///
+/// # Panics
+/// When the folder cannot be written.
+#[allow(clippy::unwrap_used)] // A failed setup fails the test.
+pub(crate) fn lock(folder: &Path, name: &str) -> File {
+    fs::create_dir_all(folder).unwrap();
+    let lock = File::create(folder.join(format!("{name}.lock"))).unwrap();
+    lock.lock().unwrap();
+    lock
 }
 
 /// Where the tests keep what they have fetched.

@@ -20,8 +20,8 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -29,6 +29,8 @@ use tempfile::TempDir;
 const TRACED: u64 = 3;
 /// A machine that reports no progress for this time probably hangs, and is ended.
 const SILENCE: Duration = Duration::from_millis(300);
+/// The time-out of a machine counts from here if its guest has said nothing by then.
+const SPEAKS: Duration = Duration::from_secs(60);
 /// More calls than any guest can make. The guest reports the number, so do not trust it.
 const MOST_CALLS: u64 = 1 << 32;
 
@@ -286,7 +288,7 @@ fn live(
     let mut output = Lines::of(child.stdout.take());
     let mut errors = Lines::of(child.stderr.take());
     let (over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
-    let heard = Mutex::new(Instant::now());
+    let (heard, first) = (Mutex::new(Instant::now()), OnceLock::new());
     std::thread::scope(|scope| {
         let guard = Over(&over);
         let reader = scope.spawn(|| {
@@ -295,6 +297,7 @@ fn live(
                 if line.is_empty() {
                     return;
                 }
+                first.get_or_init(Instant::now);
                 let number = line
                     .trim()
                     .strip_prefix("calls ")
@@ -307,7 +310,7 @@ fn live(
         });
         let watcher = scope.spawn(|| {
             let _ends = EndsIfLost(monitor);
-            watch(machine, monitor, &over, &heard)
+            watch(machine, monitor, &over, &heard, &first)
         });
         let status = wait(child);
         drop(guard);
@@ -345,12 +348,14 @@ impl Drop for EndsIfLost {
     }
 }
 
-/// Samples the machine until it has ended. Returns when it was asked to end.
+/// Samples the machine until it has ended. Returns when it was asked to end. `heard` is when the
+/// guest has last reported progress, `first` when it has first said anything.
 fn watch(
     machine: &Machine,
     monitor: u32,
     over: &AtomicBool,
     heard: &Mutex<Instant>,
+    first: &OnceLock<Instant>,
 ) -> (Seen, Option<Instant>) {
     let (mut seen, mut asked, start) = (Seen::default(), None, Instant::now());
     // The tracer checks the processes itself, and slows everything down.
@@ -370,8 +375,9 @@ fn watch(
                 asked = Some(Instant::now());
             }
             Ending::Timeout if asked.is_none() => {
-                // One second, and the time to set it up.
-                asked = (start.elapsed() > Duration::from_secs(2)).then(Instant::now);
+                // One second, and as much for a host that is busy.
+                let begun = first.get().copied().unwrap_or(start + SPEAKS);
+                asked = (begun.elapsed() > Duration::from_secs(2)).then(Instant::now);
             }
             _ => {}
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A small root for machines: a folder with some programs of the host.
 
-#![allow(clippy::unwrap_used)] // A failed setup fails the test.
+#![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
+use crate::debian;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -41,6 +42,19 @@ pub fn make(programs: &[&str]) -> TempDir {
         copy(program, root.path());
     }
     root
+}
+
+/// The statically linked busybox that the program uses, too.
+///
+/// # Panics
+/// When this host has none.
+#[must_use]
+pub fn busybox() -> PathBuf {
+    let own = debian::cache().with_file_name("tools").join("busybox");
+    [own, "/bin/busybox".into()]
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no busybox: apt-get install busybox-static"))
 }
 
 /// Copies a program of the host, and its libraries.

@@ -86,6 +86,11 @@ fn process_of(task: i32) -> Option<i32> {
     status(task, "Tgid")?.parse().ok()
 }
 
+/// Whether the tracer still has the task.
+fn is_stopped(task: i32) -> bool {
+    status(task, "State").is_some_and(|state| state.starts_with('t'))
+}
+
 impl Observer for Recorder<'_> {
     fn entered(&mut self, task: i32, call: &ptrace::Call) {
         let Some(&process) = self.tasks.get(&task) else {
@@ -94,16 +99,21 @@ impl Observer for Recorder<'_> {
         if call.number == numbers::SECCOMP {
             self.installing.insert(task);
         }
+        let maps = (self.with_maps)(call.number)
+            .then(|| fs::read_to_string(format!("/proc/{task}/maps")).unwrap_or_default());
+        let blocked = status(task, "SigBlk").and_then(|text| u64::from_str_radix(&text, 16).ok());
+        // Only SIGKILL ends the stop. What was read of a task that it has reached says nothing.
+        let (Some(blocked), true) = (blocked, is_stopped(task)) else {
+            return;
+        };
         self.result.calls.push(Call {
             process,
             thread: task,
             number: call.number,
             arguments: call.arguments,
             stack: call.stack,
-            blocked: status(task, "SigBlk")
-                .map_or(0, |text| u64::from_str_radix(&text, 16).unwrap_or(0)),
-            maps: (self.with_maps)(call.number)
-                .then(|| fs::read_to_string(format!("/proc/{task}/maps")).unwrap_or_default()),
+            blocked,
+            maps,
         });
     }
 

@@ -45,6 +45,20 @@ pub fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The children of a process of one thread that have not ended, by the host's list of them. It does
+/// not look at all processes of the host, as [`children`] does. The list can lack one while another
+/// one ends.
+#[must_use]
+pub fn listed_children(parent: u32) -> Vec<u32> {
+    let Ok(list) = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) else {
+        // The process has ended, or this host has no such lists.
+        return children(parent);
+    };
+    let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+    pids.filter(|&pid| state(pid).is_some_and(|state| state != 'Z'))
+        .collect()
+}
+
 /// The address-space processes of a monitor's machine, empty before there are any.
 #[must_use]
 pub fn spaces(monitor: u32) -> Vec<u32> {
@@ -76,9 +90,9 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Waits until all have ended.
 ///
 /// # Errors
-/// Which processes have not ended after five seconds.
+/// Which processes have not ended after twenty seconds.
 pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         // A zombie has ended; its new parent may take its time.
         let lives = |pid: &&u32| state(**pid).is_some_and(|state| state != 'Z');

@@ -59,7 +59,7 @@ impl Victims {
         let mut lines = Lines::of(process.0.stdout.take());
         let line = lines.next_within(PATIENCE);
         assert_eq!(line, "ready\n", "{host:?}");
-        let deadline = Instant::now() + END;
+        let deadline = Instant::now() + PATIENCE;
         while tree::spaces(machine.0.id()).len() < 3 {
             assert!(
                 Instant::now() < deadline,

@@ -5,7 +5,7 @@
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::registry::{BASIC, Fault, LARGE, Registry, layer};
-use paravane_tests::vm;
+use paravane_tests::{small_root, vm};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use std::fs;
@@ -75,18 +75,28 @@ impl User {
     /// Checks that a pull fails with one line that contains this, and leaves nothing unfinished.
     fn refused(&self, name: &str, part: &str) {
         let run = self.pull(name);
-        assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
-        assert!(run.stderr.starts_with("paravane: "), "{run:?}");
+        let said = complaints(&run);
+        assert_eq!((run.code, said.len()), (2, 1), "{run:?}");
+        assert!(said[0].starts_with("paravane: "), "{run:?}");
         assert!(
-            run.stderr.contains(name) && run.stderr.contains(part),
+            said[0].contains(name) && said[0].contains(part),
             "{part}: {run:?}"
         );
         assert_eq!(self.left(), [""; 0]);
     }
 }
 
+/// The lines on standard error but those of progress, which a slow host gets.
+fn complaints(run: &Run) -> Vec<&str> {
+    let lines = run.stderr.lines();
+    lines.filter(|line| !line.ends_with(" so far")).collect()
+}
+
 fn busybox() -> (Vec<u8>, String) {
-    layer("mkdir bin; cp /bin/busybox bin/; for name in sh cat; do ln -s busybox bin/$name; done")
+    layer(&format!(
+        "mkdir bin; cp '{}' bin/busybox; for name in sh cat; do ln -s busybox bin/$name; done",
+        small_root::busybox().display()
+    ))
 }
 
 fn small() -> Registry {
@@ -110,8 +120,9 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     let name = registry.name("some/app:1.0");
     let done = user.run(&["--image", &name]);
     assert_eq!(
-        (done.code, done.stdout.as_str(), done.stderr.as_str()),
-        (0, "first\n", "")
+        (done.code, done.stdout.as_str(), complaints(&done).len()),
+        (0, "first\n", 0),
+        "{done:?}"
     );
     assert_eq!((registry.asked("/blobs/"), user.layers()), (3, 2));
 
@@ -146,7 +157,7 @@ fn what_is_pulled_runs_and_is_not_pulled_again() {
     );
     assert_eq!((registry.asked("/blobs/"), user.layers()), (2, 3));
     let done = user.run(&["--image", &registry.name("some/other"), "--pull", "never"]);
-    assert_eq!((done.code, done.stderr.lines().count()), (2, 1), "{done:?}");
+    assert_eq!((done.code, complaints(&done).len()), (2, 1), "{done:?}");
     assert!(done.stderr.contains("has not been pulled"), "{done:?}");
 }
 
@@ -155,7 +166,7 @@ fn by_digest() {
     let (registry, user) = (Registry::new(), User::new());
     let digest = registry.add("a/small", "1", &[layer("echo one > one")], &json!({}));
     let run = user.pull(&registry.name(&format!("a/small@{digest}")));
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert_eq!((run.code, complaints(&run).len()), (0, 0), "{run:?}");
     assert!(run.stdout.starts_with("sha256:"), "{run:?}");
     assert_eq!(user.pull(&registry.name("a/small:1")).stdout, run.stdout);
     let other = format!("a/small@sha256:{}", "1".repeat(64));
@@ -196,9 +207,9 @@ fn why_there_is_none_is_told() {
     drop(listener);
     user.refused(&nobody, "cannot reach");
     let run = user.pull("Not A Name");
-    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert_eq!((run.code, complaints(&run).len()), (2, 1), "{run:?}");
     let run = user.run(&["--image", "Not A Name"]);
-    assert_eq!((run.code, run.stderr.lines().count()), (2, 1), "{run:?}");
+    assert_eq!((run.code, complaints(&run).len()), (2, 1), "{run:?}");
     assert!(run.stderr.contains("no such file"), "{run:?}");
     // It was available all the while.
     assert_eq!(user.pull(&name).code, 0);
@@ -220,7 +231,7 @@ fn a_registry_checks_credentials() {
     user.refused(&name, "docker login");
     settings(BASIC);
     let run = user.pull(&name);
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert_eq!((run.code, complaints(&run).len()), (0, 0), "{run:?}");
 }
 
 /// Data of a registry is kept only if it is known to be small enough.
@@ -295,7 +306,7 @@ fn a_killed_pull_leaves_nothing() {
     assert_eq!(user.left().len(), 1);
     registry.fault(None);
     let run = user.pull(&name);
-    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    assert_eq!((run.code, complaints(&run).len()), (0, 0), "{run:?}");
     assert_eq!((user.left().len(), user.layers()), (1, 1));
     assert!(!user.left()[0].starts_with('.'), "{:?}", user.left());
 }

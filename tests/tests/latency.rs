@@ -69,20 +69,29 @@ impl Late {
     }
 }
 
-/// The suite's test with these options. It has its own bound, which holds on any host.
-fn suite(test: &str, options: &[&str]) -> Run {
+/// The suite's test with these options. It has its own bound. `None`: it has failed, since other
+/// programs of the host have delayed an event, or for a reason that fails each round.
+fn suite(test: &str, options: &[&str]) -> Option<Run> {
     let words = ["conformance", "--hypervisor", "process", "--tap"];
     let run = program::run(words.iter().chain(options).chain(&["--filter", test]));
-    assert_eq!(run.tap_result(test), Some(true), "{run:?}");
-    run
+    let passed = run.tap_result(test) == Some(true);
+    if !passed {
+        println!("failed: {run:?}");
+    }
+    passed.then_some(run)
 }
 
 /// Whether a guest's events are as punctual beside the host's as this says, in one round at least.
-fn beside_host(host: fn() -> Late, guest: impl Fn() -> Late, right: fn(Late, Late) -> bool) {
+/// A round without figures of the guest is wrong.
+fn beside_host(
+    host: fn() -> Late,
+    guest: impl Fn() -> Option<Late>,
+    right: fn(Late, Late) -> bool,
+) {
     let found = (0..ROUNDS).any(|_| {
         let (host, guest) = (host(), guest());
         println!("host {host:?}, guest {guest:?}");
-        right(host, guest)
+        guest.is_some_and(|guest| right(host, guest))
     });
     assert!(found, "in none of {ROUNDS} rounds");
 }
@@ -155,8 +164,8 @@ fn the_tail_of_alarms_is_bounded() {
 fn alarms_are_as_punctual_as_the_hosts_timers() {
     let _alone = alone();
     let alarms = || {
-        let run = suite("time.set_alarm.tail", &["--cpus", "1", "--append", "tail"]);
-        Late::printed(&run, "alarms with stolen time")
+        let run = suite("time.set_alarm.tail", &["--cpus", "1", "--append", "tail"])?;
+        Some(Late::printed(&run, "alarms with stolen time"))
     };
     beside_host(host_timers, alarms, |host, guest| {
         guest.half <= host.half + 100 * US
@@ -172,9 +181,9 @@ fn alarms_of_a_crowded_machine_are_late_by_stolen_time() {
     let _alone = alone();
     let _two = Cpus::take_two();
     let alarms = || {
-        let run = suite("time.set_alarm.tail", &["--cpus", "4", "--append", "tail"]);
+        let run = suite("time.set_alarm.tail", &["--cpus", "4", "--append", "tail"])?;
         println!("{:?}", Late::printed(&run, "alarms with stolen time"));
-        Late::printed(&run, "alarms")
+        Some(Late::printed(&run, "alarms"))
     };
     beside_host(host_timers, alarms, |host, guest| {
         guest.most <= host.most + 200 * US && guest.all <= host.all + 1000 * US
@@ -189,8 +198,8 @@ fn interrupts_are_as_fast_as_the_hosts_wake_ups() {
     let _two = Cpus::take_two();
     for test in ["apic.send_ipi.tail_running", "apic.send_ipi.tail_halted"] {
         let interrupts = || {
-            let run = suite(test, &["--cpus", "2", "--append", "tail"]);
-            Late::printed(&run, "interrupts")
+            let run = suite(test, &["--cpus", "2", "--append", "tail"])?;
+            Some(Late::printed(&run, "interrupts"))
         };
         println!("{test}");
         beside_host(host_wakes, interrupts, |host, guest| {

@@ -18,6 +18,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 const LOCKS: &str = "/sys/kernel/debug/vmi/locks";
+/// Runs of a sound machine, one of which must have the counts that depend on when the host takes a
+/// processor from a vCPU.
+const TRIES: usize = 3;
 
 /// Compiles a program for the guest into a folder.
 fn compile(program: &str, folder: &Path) {
@@ -105,10 +108,11 @@ fn assert_reset(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
     }
 }
 
-/// Four vCPUs on fewer processors: some wait for a holder that does not run. Another vCPU may take
-/// a lock between two lines, so the sums are compared in a machine that does nothing else.
+/// Four vCPUs on two processors: some wait for a holder that does not run. Another vCPU may take a
+/// lock between two lines, so the sums are compared in a machine that does nothing else.
 #[test]
 fn contended_locks_wait_in_the_layer() {
+    let _two = Cpus::take_two();
     let text = run(
         "4",
         "",
@@ -191,8 +195,12 @@ fn a_wait_behind_a_preempted_vcpu_begins_early() {
         let figures = figures(&text);
         (figures["waits"], figures["waits_early"])
     };
-    let (waits, early) = counts(None);
-    assert!(early > 0 && early <= waits, "{early} of {waits}");
+    let found = (0..TRIES).any(|_| {
+        let (waits, early) = counts(None);
+        assert!(early <= waits, "{early} of {waits}");
+        early > 0
+    });
+    assert!(found, "no early wait in {TRIES} runs");
     assert_eq!(counts(Some(&never_preempted())).1, 0);
 }
 
@@ -238,16 +246,15 @@ fn a_waiter_gives_way_to_a_holder_that_lost_its_processor_to_a_stranger() {
         let of = |name: &str| figures.get(name).copied().unwrap_or(0);
         of("lock.yield") - of("ipi_yields") - of("csd_yields")
     };
-    let sound = counts(None, "", SCRIPT);
-    assert!(yields(&sound) > 10, "{sound:?}");
-    assert!(sound["waits"] >= yields(&sound), "{sound:?}");
-    assert!(sound["waits_early"] > 10, "{sound:?}");
-    assert!(sound["time_blocked_ns"] > 0, "{sound:?}");
-    let blind = counts(Some(&blind_to_strangers()), "", SCRIPT);
-    assert!(
-        blind["waits_early"] * 5 < sound["waits_early"],
-        "{blind:?} {sound:?}"
-    );
+    let blind = counts(Some(&blind_to_strangers()), "", SCRIPT)["waits_early"];
+    let found = (0..TRIES).any(|_| {
+        let sound = counts(None, "", SCRIPT);
+        assert!(yields(&sound) > 10, "{sound:?}");
+        assert!(sound["waits"] >= yields(&sound), "{sound:?}");
+        assert!(sound["time_blocked_ns"] > 0, "{sound:?}");
+        sound["waits_early"] > 10 && blind * 5 < sound["waits_early"]
+    });
+    assert!(found, "few early waits in {TRIES} runs beside {blind}");
     let spinning = counts(None, "vmi.pv_locks=0", SCRIPT);
     assert_eq!((yields(&spinning), spinning["waits"]), (0, 0));
     let none = counts(None, "nopvspin", SCRIPT);

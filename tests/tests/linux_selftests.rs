@@ -148,11 +148,16 @@ impl Part {
 }
 
 /// Runs each program in `/x`, and says its name and exit code; what one that fails has printed is
-/// before that.
+/// before that. A program of the futexes gets three tries: some of them wake a task of theirs after
+/// 10 ms, and fail if it does not wait by then. With a kernel that is wrong, all three fail.
 const RUN: &str = "mount -t tmpfs none /tmp && cd /tmp || exit 99\n\
     for program in /x/*; do\n\
+    tries=1; case $program in /x/futex-*) tries=3;; esac\n\
+    for try in $(seq $tries); do\n\
     code=0; timeout -k 5 60 \"$program\" >/tmp/said 2>&1 </dev/null || code=$?\n\
-    [ $code = 0 ] || tail -n 40 /tmp/said\n\
+    [ $code != 0 ] || break\n\
+    tail -n 40 /tmp/said\n\
+    done\n\
     echo \"result ${program#/x/} $code\"\n\
     done";
 

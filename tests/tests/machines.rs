@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::user::User;
-use paravane_tests::{program, tree, vm};
+use paravane_tests::{program, tree, vm, wait};
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
@@ -312,8 +312,11 @@ fn ended_the_hard_way() {
     user.detach(
         &["--name", "a"],
         // A command that does not end in time is killed, and its exit code is that of the kill.
-        "trap '' TERM; while :; do sleep 0.1; done",
+        "trap '' TERM; echo ready; while :; do sleep 0.1; done",
     );
+    wait::until("the command is ready", program::PATIENCE, || {
+        user.ok(&["logs", "a"]).contains("ready\n")
+    });
     let pids = tree::everything(user.monitor("a"));
     assert_eq!(user.ok(&["stop", "--time", "1", "a"]), "a\n");
     assert_eq!(user.inspect("a")["exit_code"], 128 + 9);

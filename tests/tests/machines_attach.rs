@@ -96,7 +96,7 @@ fn attach_without_input_sends_none() {
     let user = User::new();
     user.detach(
         &["--name", "m"],
-        "read -r line || echo nothing; sleep 1; exit 3",
+        "read -r line || echo nothing; sleep 10; exit 3",
     );
     let mut attached = Attached::new(&user);
     let _ = writeln!(attached.input.as_ref().unwrap(), "x");

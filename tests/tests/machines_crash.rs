@@ -178,7 +178,11 @@ fn an_end_on_a_full_disk() {
         mount -t tmpfs -o size=512k none "$1"
         export XDG_STATE_HOME="$1/state"
         "$2" run --detach --name m $3 -- \
-            sh -c 'trap "exit 7" TERM; while :; do sleep 0.1; done'
+            sh -c 'trap "exit 7" TERM; echo ready; while :; do sleep 0.1; done'
+        n=0
+        until "$2" logs m | grep -q ready; do
+            n=$((n + 1)); test $n -lt 1200 || exit 9; sleep 0.1
+        done
         head -c 1000000 /dev/zero > "$1/full" 2> "$1/error" || true
         ! echo x > "$1/more" 2> /dev/null
         "$2" stop m

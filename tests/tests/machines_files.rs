@@ -5,7 +5,7 @@
 
 use paravane_tests::lines::Lines;
 use paravane_tests::user::User;
-use paravane_tests::{linux, program, source_root};
+use paravane_tests::{linux, program, source_root, wait};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::cell::Cell;
@@ -21,6 +21,13 @@ fn user(script: &str) -> User {
     let user = User::new();
     user.detach(&["--name", "m"], script);
     user
+}
+
+/// Waits until its command has said this.
+fn wait_logged(user: &User, text: &str) {
+    wait::until(text, program::PATIENCE, || {
+        user.ok(&["logs", "m"]).contains(text)
+    });
 }
 
 /// A file of that user.
@@ -133,6 +140,7 @@ fn devices_and_fifos_are_not_replaced() {
 #[test]
 fn an_interrupted_copy_leaves_nothing() {
     let user = user("truncate -s 50G /tmp/big; echo made; sleep 1000");
+    wait_logged(&user, "made\n");
     let target = user.folder().join("target");
     fs::create_dir(&target).unwrap();
     let target = target.to_str().unwrap();
@@ -391,17 +399,17 @@ fn what_is_printed_is_followed_to_the_end() {
     let user = user(
         "echo early; trap 'echo caught; exit 6' USR1 INT; while :; do sleep 0.05; echo tick; done",
     );
-    std::thread::sleep(Duration::from_millis(300));
+    wait_logged(&user, "early\n");
     let mut attach = user
         .command(&["attach", "m"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut said = Lines::of(attach.stdout.take());
-    std::thread::sleep(Duration::from_millis(500));
+    let first = said.next_within(program::PATIENCE);
     kill_process(Pid::from_child(&attach), Signal::INT).unwrap();
     let code = program::wait_within(&mut attach, program::PATIENCE).code();
-    let said = said.rest_within(program::PATIENCE);
+    let said = first + &said.rest_within(program::PATIENCE);
     assert_eq!(code, Some(6), "{said}");
     assert!(
         !said.contains("early") && said.contains("tick\n") && said.ends_with("caught\n"),

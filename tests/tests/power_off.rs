@@ -18,8 +18,10 @@ use tempfile::NamedTempFile;
 
 /// `pwritev`
 const WRITE: &str = "296";
-/// From the request to the end.
-const END: Duration = Duration::from_secs(5);
+/// From the request to the end, where nothing else would end the machine before [`WRITE_BACK`].
+const END: Duration = Duration::from_secs(20);
+/// From `stop` to the end: less than the 10 s of a `stop` without `--time`.
+const STOP_END: Duration = Duration::from_secs(9);
 /// The time of a guest that nothing hurries.
 const WRITE_BACK: Duration = Duration::from_secs(60);
 
@@ -104,9 +106,10 @@ fn ends(way: Way) {
     let mut machine = Machine::start(&user, timeout, &format!("{STUCK}; {UNTIL_TOLD}"));
     if let Way::Timeout(seconds) = way {
         // So late that the guest's own time to write back would be longer.
-        let late = machine.begun + Duration::from_secs(seconds - 2);
+        let late = machine.begun + Duration::from_secs(seconds - 10);
         std::thread::sleep(late.saturating_duration_since(Instant::now()));
     }
+    let told = Instant::now();
     let mut input = machine.monitor.0.stdin.take().unwrap();
     input.write_all(b"\n").unwrap();
     let pids = tree::everything(machine.monitor.0.id());
@@ -130,11 +133,11 @@ fn ends(way: Way) {
             asked = Instant::now();
             let stop = user.ok(&["stop", "--time", &seconds.to_string(), "m"]);
             assert_eq!(stop, "m\n");
-            Duration::from_secs(seconds) + Duration::from_secs(2)
+            STOP_END
         }
         Way::Kill => {
             assert_eq!(user.ok(&["kill", "m"]), "m\n");
-            Duration::from_secs(2)
+            END
         }
         Way::Term => {
             tree::signal(machine.monitor.0.id(), Signal::TERM);
@@ -154,12 +157,18 @@ fn ends(way: Way) {
         _ => (7, "the guest had no time to write everything to its disks"),
     };
     assert_eq!(code, Some(expected), "{way:?}: {said}");
-    assert!(said.contains(line), "{way:?}: {said}");
+    let right = if line.is_empty() {
+        said.is_empty()
+    } else {
+        said.contains(line)
+    };
+    assert!(right, "{way:?}: {said}");
     assert!(took < bound, "{way:?}: {took:?}");
     if way == Way::Patience {
         assert!(
-            took > WRITE_BACK - Duration::from_secs(2),
-            "it did not wait: {took:?}"
+            told.elapsed() > WRITE_BACK,
+            "it did not wait: {:?}",
+            told.elapsed()
         );
     }
     tree::wait_gone(&pids).unwrap();
@@ -172,7 +181,7 @@ fn a_guest_that_cannot_write_back_has_its_time() {
 
 #[test]
 fn a_guest_that_powers_off_is_hurried() {
-    for way in [Way::Timeout(20), Way::Stop(1), Way::Kill, Way::Term] {
+    for way in [Way::Timeout(40), Way::Stop(1), Way::Kill, Way::Term] {
         ends(way);
     }
 }
@@ -199,7 +208,7 @@ fn a_machine_without_a_command_is_hurried_too() {
     let pids = tree::everything(monitor);
     let asked = Instant::now();
     assert_eq!(user.ok(&["stop", "--time", "2", "m"]), "m\n");
-    assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < STOP_END, "{:?}", asked.elapsed());
     assert_eq!(user.state("m"), "exited");
     tree::wait_gone(&pids).unwrap();
 }

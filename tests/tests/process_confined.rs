@@ -28,6 +28,9 @@ const MORE_RUNS: u64 = 8;
 /// A look reads more memory that is in no cache than a bare wake-up does, and a debug build much
 /// more. Its cost is at most this many times the cost of a bare one.
 const LOOK_COST: u64 = if cfg!(debug_assertions) { 8 } else { 4 };
+/// One of this number of idle machines must be within the limits. Other programs of the host can
+/// make one of them more expensive; a fault shows in each.
+const IDLE_TRIES: usize = 5;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -104,6 +107,13 @@ fn in_a_container_with_sixteen_vcpus() {
 #[test]
 fn an_idle_machine_costs_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let tries = (0..IDLE_TRIES).map(|_| idle());
+    let wrong: Vec<_> = tries.map_while(Result::err).collect();
+    assert!(wrong.len() < IDLE_TRIES, "{wrong:#?}");
+}
+
+/// Measures an idle machine. An error says what costs too much.
+fn idle() -> Result<(), String> {
     let seconds: u64 = by_length(10, 60);
     let mut command = program::command();
     command.args([
@@ -140,19 +150,17 @@ fn an_idle_machine_costs_nothing() {
     program::wait_within(&mut monitor, program::PATIENCE);
     tree::wait_gone(&pids).unwrap();
     assert!(pids.len() > 3, "{pids:?}");
-    assert!(
-        runs <= seconds / IDLE_LOOK + MORE_RUNS,
-        "{runs} wake-ups in {seconds} s"
-    );
-    assert!(
-        used <= IDLE_SHARE * seconds + runs * LOOK_COST * host,
-        "{} us in {seconds} s for {runs} wake-ups, where a bare one costs {} us, {each:?}",
+    let seen = format!(
+        "{} us of CPU in {seconds} s, {runs} wake-ups; a bare one costs {} us",
         used / 1000,
         host / 1000
     );
-    println!(
-        "idle: {} us of CPU in {seconds} s, {runs} wake-ups; a bare one costs {} us",
-        used / 1000,
-        host / 1000
-    );
+    println!("idle: {seen}");
+    let few = runs <= seconds / IDLE_LOOK + MORE_RUNS;
+    let cheap = used <= IDLE_SHARE * seconds + runs * LOOK_COST * host;
+    if few && cheap {
+        Ok(())
+    } else {
+        Err(format!("{seen}: {each:?}"))
+    }
 }

@@ -10,8 +10,7 @@ use paravane_tests::conditions::by_length;
 use paravane_tests::hostile::{check, command};
 use paravane_tests::lines::Lines;
 use paravane_tests::over::Over;
-use paravane_tests::program;
-use paravane_tests::tree;
+use paravane_tests::{program, tree, wait};
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -21,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time for a guest that hangs, in s.
 const TIMEOUT: &str = "3";
+/// From a request, or the end of the time, to the end of a machine that would run for a minute.
+const END: Duration = Duration::from_secs(20);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -128,7 +129,11 @@ fn a_machine_ends_on_request_after_any_scribbling() {
         // It must not wait for a reader of what the damaged guest makes it say.
         Lines::of(monitor.stdout.take()).drain();
         Lines::of(monitor.stderr.take()).drain();
-        std::thread::sleep(Duration::from_millis(300 + seed % 7 * 100));
+        // It may have damaged itself to the end already.
+        wait::until("it runs", program::PATIENCE, || {
+            !tree::spaces(monitor.id()).is_empty() || tree::state(monitor.id()) == Some('Z')
+        });
+        std::thread::sleep(Duration::from_millis(100 + seed % 7 * 100));
         let all = tree::everything(monitor.id());
         let start = Instant::now();
         tree::signal(monitor.id(), Signal::TERM);
@@ -138,11 +143,7 @@ fn a_machine_ends_on_request_after_any_scribbling() {
             matches!(status.code(), Some(143 | 1)),
             "seed {seed}: {status}"
         );
-        assert!(
-            start.elapsed() < Duration::from_secs(5),
-            "seed {seed}: {:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < END, "seed {seed}: {:?}", start.elapsed());
         tree::wait_gone(&all).unwrap();
     }
 }
@@ -176,7 +177,7 @@ fn a_machine_whose_vcpus_hear_nothing_ends_on_request() {
         );
         let late = wanted.elapsed();
         assert!(Instant::now() >= wanted, "{:?}", started.elapsed());
-        assert!(late < Duration::from_secs(5), "{late:?}");
+        assert!(late < END, "{late:?}");
         tree::wait_gone(&all).unwrap();
     }
 }
@@ -191,8 +192,9 @@ const SAMPLES: u32 = 400;
 #[test]
 fn processes_are_created_under_attack() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut made = 0;
-    for seed in 0..by_length(5, 100) {
+    let (mut made, mut seed) = (0, 0);
+    // On a slow host few machines get far enough within their time.
+    while seed < by_length(5, 100) || (made <= 5 && seed < by_length(40, 200)) {
         let words = [format!("seed={seed}"), "count=300000".to_string()];
         let mut machine = command("grow", &words);
         machine.args(["--cpus", "2", "--spaces", "40", "--timeout", TIMEOUT]);
@@ -207,8 +209,12 @@ fn processes_are_created_under_attack() {
             let guard = Over(&done);
             let looker = scope.spawn(|| {
                 let (mut young, mut seen) = (Vec::new(), Vec::new());
+                let mut zygote = None;
                 while !done.load(Ordering::Relaxed) {
-                    let spaces = tree::spaces(monitor);
+                    let spaces = zygote.map(tree::listed_children).unwrap_or_default();
+                    if spaces.is_empty() {
+                        zygote = tree::children(monitor).first().copied();
+                    }
                     for &pid in &spaces {
                         let status =
                             fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -239,6 +245,7 @@ fn processes_are_created_under_attack() {
         check(&run, &format!("grow {seed}"));
         made = made.max(seen.len());
         tree::wait_gone(&seen).unwrap();
+        seed += 1;
     }
     assert!(made > 5, "never more than {made} processes");
 }

@@ -3,6 +3,7 @@
 //! the time, and processors with other users.
 
 // Alone: it measures time.
+// Threads: tests of one processor have one each, and the others the host.
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 

@@ -246,7 +246,7 @@ fn change_build_id(file: &fs::File) {
 fn machines_that_cannot_be_watched() {
     let user = User::new();
     user.refused(&["profile", "nobody"], "no machine nobody");
-    user.detach(&["--name", "one"], "sleep 3");
+    user.detach(&["--name", "one"], "sleep 20");
     let begun = Instant::now();
     user.refused(
         &["profile", "--seconds", "600", "one"],

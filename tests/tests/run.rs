@@ -5,7 +5,7 @@
 
 use cpio::NewcBuilder;
 use paravane_tests::lines::Lines;
-use paravane_tests::{linux, program, tree, vm};
+use paravane_tests::{linux, program, small_root, tree, vm};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
@@ -322,7 +322,7 @@ fn an_archive_of_ones_own() {
     // With a folder that the built-in root does not have, and without the built-in root's files.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("root.cpio");
-    let busybox = fs::read("/bin/busybox").unwrap();
+    let busybox = fs::read(small_root::busybox()).unwrap();
     let archive = linux::newc([
         (NewcBuilder::new("bin").mode(0o040_755), &b""[..]),
         (NewcBuilder::new("bin/busybox").mode(0o100_755), &busybox),

@@ -112,7 +112,11 @@ fn small_root(folder: &Folder) -> PathBuf {
     for name in ["bin", "dev", "proc", "sys", "tmp", "run"] {
         fs::create_dir_all(root.join(name)).unwrap();
     }
-    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    fs::copy(
+        paravane_tests::small_root::busybox(),
+        root.join("bin/busybox"),
+    )
+    .unwrap();
     for name in ["sh", "cat", "ls", "sync", "mount", "grep"] {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
     }

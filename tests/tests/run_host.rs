@@ -20,7 +20,11 @@ fn small_root(folder: &Path) {
     for name in ["bin", "dev", "proc", "sys", "tmp", "run", "etc"] {
         fs::create_dir_all(folder.join(name)).unwrap();
     }
-    fs::copy("/bin/busybox", folder.join("bin/busybox")).unwrap();
+    fs::copy(
+        paravane_tests::small_root::busybox(),
+        folder.join("bin/busybox"),
+    )
+    .unwrap();
     for name in ["sh", "cat", "mount", "touch", "ls", "echo", "sync"] {
         std::os::unix::fs::symlink("busybox", folder.join("bin").join(name)).unwrap();
     }

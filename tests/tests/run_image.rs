@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
-use paravane_tests::{program, vm};
+use paravane_tests::{program, small_root, vm};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ const SAVE: &str = r#"
     set -e
     cd "$1"
     mkdir -p one/bin one/etc two/etc
-    cp /bin/busybox one/bin/
+    cp "$2" one/bin/busybox
     for name in sh cat env id pwd ls touch; do ln -s busybox one/bin/$name; done
     echo old > one/etc/old; echo "web:x:33:44:web:/:/bin/sh" > one/etc/passwd
     touch two/etc/.wh.old; echo new > two/etc/new
@@ -39,7 +39,7 @@ impl Image {
         let folder = tempfile::tempdir().unwrap();
         let made = Command::new("sh")
             .args(["-c", SAVE, "sh"])
-            .arg(folder.path())
+            .args([folder.path(), &small_root::busybox()])
             .status();
         assert!(made.unwrap().success());
         Image { folder }
@@ -108,7 +108,7 @@ fn what_is_no_image_is_refused_in_a_line() {
     let image = Image::new();
     for (path, part) in [
         (Path::new("/nonexistent"), "No such file"),
-        (Path::new("/bin/busybox"), "not a tar archive"),
+        (&small_root::busybox(), "not a tar archive"),
         (image.folder.path(), "neither an image"),
         (&image.folder.path().join("one.tar"), "neither an image"),
     ] {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::skip::skip;
-use paravane_tests::{program, vm};
+use paravane_tests::{program, small_root, vm};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -42,7 +42,7 @@ fn root(folder: &Path) {
         fs::create_dir(folder.join(path)).unwrap();
     }
     fs::set_permissions(folder.join("run/kept"), fs::Permissions::from_mode(0o750)).unwrap();
-    fs::copy("/bin/busybox", folder.join("bin/busybox")).unwrap();
+    fs::copy(small_root::busybox(), folder.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "grep", "ls", "readlink", "stat", "sleep"] {
         symlink("busybox", folder.join("bin").join(name)).unwrap();
     }

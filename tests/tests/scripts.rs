@@ -7,11 +7,12 @@
 
 use paravane_tests::program::{self, Run};
 use paravane_tests::skip::{skip, skip_part};
-use paravane_tests::source_root;
+use paravane_tests::{source_root, tree};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 /// What cargo prints of two programs with a failure each.
 const TWO: &str = "
@@ -267,7 +268,8 @@ fn a_full_disk_is_told_before_the_first_build() {
 
 /// A cargo that has three test programs, one of which needs the host for itself. Each says when it
 /// begins and ends; `failing` fails, `hanging` sleeps, `hanging_once` sleeps the first time, and
-/// `busy` computes for two seconds of processor time.
+/// `busy` computes for two seconds of processor time. The units of libraries and of documentation
+/// wait until the other one begins, for ten seconds at most.
 fn lanes(names: [&str; 3], end: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -276,6 +278,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
         "case $* in\n*--no-run*)\n\
          for name in {a} {b} {c}; do echo \"  Executable tests/$name.rs (x)\" >&2; done\n\
          exit 0 ;;\nesac\n\
+         meet() {{ for i in $(seq 100); do\n\
+         ! grep -q \"^begin .* $1 \" {0}/order || return 0; sleep 0.1; done; }}\n\
          echo \"begin $*\" >>{0}/order\n\
          sed -n 's/^SigIgn:[^0-9a-f]*/ignores: /p' /proc/self/status\n\
          echo \"     Running $*\" >&2\n\
@@ -283,6 +287,8 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
          *hanging_once*) echo $$ >{0}/pid; mkdir {0}/once 2>/dev/null && sleep 60 ;;\n\
          *hanging*) echo $$ >{0}/pid; sleep 60 ;;\n\
          *busy*) sh -c 'ulimit -t 2; while :; do :; done' ;;\n\
+         *--lib*) meet --doc ;;\n\
+         *--doc*) meet --lib ;;\n\
          *) sleep 0.3 ;;\nesac\n\
          echo \"end $*\" >>{0}/order\necho \"test result: ok. 1 passed; $RUST_TEST_THREADS\"\n\
          case $* in *failing*) exit 101 ;; esac",
@@ -303,9 +309,9 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
     command.arg("-c").arg(all).env_remove("RUST_TEST_THREADS");
     let mut run = program::finish(&mut command);
     if let Ok(pid) = fs::read_to_string(folder.join("pid")) {
-        let alive = Path::new("/proc").join(pid.trim()).exists();
-        run.stdout
-            .push_str(if alive { "alive\n" } else { "gone\n" });
+        let pid = pid.trim().parse().unwrap();
+        let gone = tree::wait_gone(&[pid]).is_ok();
+        run.stdout.push_str(if gone { "gone\n" } else { "alive\n" });
     }
     run
 }
@@ -313,7 +319,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
 /// Programs run two at a time, except for those that need the host for themselves.
 #[test]
 fn programs_run_in_lanes() {
-    let run = lanes(["attacks", "conformance", "gdb"], "");
+    let run = lanes(["attacks", "conformance", "process_time"], "");
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert!(lines.contains(&"passed"), "{run:?}");
     let order: Vec<&str> = lines
@@ -328,20 +334,28 @@ fn programs_run_in_lanes() {
         place.unwrap_or_else(|| panic!("{line}: {run:?}"))
     };
     assert_eq!(order.len(), 10, "{run:?}");
-    // The second begins before the first ends, and the one alone when all have ended.
+    // The second begins before the first ends, and those alone when all others have ended.
     assert_eq!(
         place("begin", "--doc").max(place("begin", "--lib --bins")),
         1
     );
-    assert_eq!(place("begin", "--test conformance"), 8);
-    assert_eq!(place("end", "--test conformance"), 9);
-    // One test at a time in a lane, and as many as the program likes alone.
-    let threads = |line: &&str| line.starts_with("test result") && line.ends_with("; 1");
-    assert!(
-        lines.iter().filter(|line| threads(line)).count() >= 4,
-        "{run:?}"
-    );
-    assert!(lines.contains(&"test result: ok. 1 passed; "), "{run:?}");
+    let [conformance, time] = ["--test conformance", "--test process_time"];
+    assert_eq!(place("begin", conformance), 6);
+    assert_eq!(place("end", conformance), 7);
+    assert_eq!((place("begin", time), place("end", time)), (8, 9));
+    // One test at a time in a lane, and alone unless the program plans more.
+    for (unit, threads) in [
+        ("--doc", "1"),
+        ("--test attacks", "1"),
+        (conformance, "1"),
+        (time, ""),
+    ] {
+        let begin = format!("     Running {} -- --include-ignored", of(unit));
+        let mut after = lines.iter().skip_while(|line| **line != begin);
+        let result = after.find(|line| line.starts_with("test result: "));
+        let expected = format!("test result: ok. 1 passed; {threads}");
+        assert_eq!(result, Some(&expected.as_str()), "{unit}: {run:?}");
+    }
     // Tests send SIGINT and SIGQUIT, numbers 2 and 3, to programs.
     let ignored: Vec<_> = lines
         .iter()
@@ -404,14 +418,10 @@ fn an_interrupt_ends_the_lanes() {
 /// does not hang when it runs again has passed, as a test that fails once has.
 #[test]
 fn a_program_that_hangs_is_ended() {
-    for (names, hung, good) in [
-        (["attacks", "hanging", "gdb"], "hanging", false),
-        (["attacks", "hanging_once", "gdb"], "hanging_once", true),
-        (["hanging_once", "hanging", "gdb"], "hanging_once", false),
-    ] {
-        let run = lanes(names, "unit_seconds=2;");
+    let case = |names, hung: &str, good: bool| {
+        let run = lanes(names, "unit_seconds=10;");
         let said = |line: &str| run.stdout.lines().any(|said| said == line);
-        let ended = format!("==> --test {hung}: ended, it ran for more than 2 s");
+        let ended = format!("==> --test {hung}: ended, it ran for more than 10 s");
         assert!(said(&ended), "{run:?}");
         // The program, what it waits for, and where its thread is in the host.
         for of_the_report in ["sleep 60", "do_wait", "S (sleeping)"] {
@@ -422,7 +432,17 @@ fn a_program_that_hangs_is_ended() {
         let steady = "==> unsteady: --test hanging_once hung and has ended alone";
         assert_eq!(run.stderr.lines().any(|line| line == steady), good);
         assert_eq!(run.stdout.contains("died: --test hanging"), !good);
-    }
+    };
+    // They take their time, beside each other.
+    thread::scope(|scope| {
+        for (names, hung, good) in [
+            (["attacks", "hanging", "gdb"], "hanging", false),
+            (["attacks", "hanging_once", "gdb"], "hanging_once", true),
+            (["hanging_once", "hanging", "gdb"], "hanging_once", false),
+        ] {
+            scope.spawn(move || case(names, hung, good));
+        }
+    });
 }
 
 /// A test that needs a processor for itself needs the host for itself.

@@ -14,7 +14,7 @@
 use paravane_tests::lines::Lines;
 use paravane_tests::registry::{Registry, layer};
 use paravane_tests::screen::Screen;
-use paravane_tests::{linux, program, source_root};
+use paravane_tests::{linux, program, small_root, source_root};
 use serde_json::json;
 use std::collections::HashMap;
 use std::fs;
@@ -231,8 +231,9 @@ fn environment(command: &mut Command, folder: &Path) {
 fn registry(name: &str, step: &Step) -> String {
     let registry = Registry::new();
     let script = format!(
-        "mkdir -p bin etc; cp /bin/busybox bin/; ln -s busybox bin/head\n\
+        "mkdir -p bin etc; cp {} bin/; ln -s busybox bin/head\n\
          printf '%s\\n' '{}' >etc/os-release",
+        small_root::busybox().display(),
         step.output[0]
     );
     let config = json!({"Env": ["PATH=/bin"], "Cmd": ["/bin/head"]});

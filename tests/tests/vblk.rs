@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // A failed setup fails the test.
 
 use paravane_tests::program::{self, Run};
-use paravane_tests::vm;
+use paravane_tests::{small_root, vm};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
@@ -205,7 +205,7 @@ fn a_root_may_be_on_the_bus_and_other_disks_are_beside_it() {
     for name in ["bin", "dev", "proc", "sys", "tmp", "run"] {
         fs::create_dir_all(root.join(name)).unwrap();
     }
-    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    fs::copy(small_root::busybox(), root.join("bin/busybox")).unwrap();
     for name in ["sh", "cat", "ls", "mount", "grep"] {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
     }

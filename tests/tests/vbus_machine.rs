@@ -170,7 +170,8 @@ fn devices_of_a_whole_bus_come_and_go() {
     vbusd.done(&["link", "lan", "mirror"]);
     let script = "set -e
         all() { cat /sys/bus/vbus/devices/*/type 2>/dev/null | sort | tr '\\n' ' '; }
-        until_ 'test \"$(all)\" = \"virtual-ethernet \"'; test -e /sys/class/net/eth0; echo card
+        until_ 'test \"$(all)\" = \"virtual-ethernet \"'
+        until_ 'test -e /sys/class/net/eth0'; echo card
         read x; until_ 'test -b /dev/vbd0'; until_ 'test -e /sys/class/net/eth1'
         test \"$(all)\" = 'virtual-block virtual-ethernet virtual-ethernet '
         ip addr add 10.8.0.1/24 dev eth0; ip link set eth0 up

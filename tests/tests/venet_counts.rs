@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_millis(3);
 const WAKE_UP_COST: u64 = 4;
 /// How often an idle card's thread may be given a CPU in three seconds.
 const IDLE_RUNS: u64 = 12;
-/// One of this number of idle times of three seconds must be within these limits.
+/// One of this number of idle times must be within its limits.
 const IDLE_TRIES: usize = 5;
 /// One test at a time: what another one does with the processors is counted, too.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -261,9 +261,12 @@ fn answers_of_a_tap_are_looked_for() {
             few.take(3).any(|few| few)
         };
         std::thread::sleep(Duration::from_secs(1));
-        let [notifications, interrupts, wakeups] = counted(&mut machine, "sleep 3");
-        println!("idle: {notifications}, {interrupts}, {wakeups}");
-        assert!(notifications <= 3 && interrupts <= 3 && wakeups <= 6);
+        let rests = (0..IDLE_TRIES).any(|_| {
+            let [notifications, interrupts, wakeups] = counted(&mut machine, "sleep 3");
+            println!("idle: {notifications}, {interrupts}, {wakeups}");
+            notifications <= 3 && interrupts <= 3 && wakeups <= 6
+        });
+        assert!(rests, "the card is used");
         machine.end();
         few
     });
@@ -323,13 +326,15 @@ fn a_vcpu_and_its_card_look_for_each_other() {
     assert!(wins);
     // Nothing comes, and the vCPU does not look for it.
     std::thread::sleep(Duration::from_secs(1));
-    let [won, lost] = looks(&mut machine, "sleep 3");
-    println!("idle: {won} looks won, {lost} in vain");
-    assert!(won + lost <= 6);
-    // A program that waits for something else.
-    let [won, lost] = looks(&mut machine, "/x/sleeps 2000");
-    println!("2000 sleeps: {won} looks won, {lost} in vain");
-    assert!(won + lost <= 20);
+    // So it is while a program waits for something else.
+    for (line, most) in [("sleep 3", 6), ("/x/sleeps 2000", 20)] {
+        let rests = (0..IDLE_TRIES).any(|_| {
+            let [won, lost] = looks(&mut machine, line);
+            println!("{line}: {won} looks won, {lost} in vain");
+            won + lost <= most
+        });
+        assert!(rests, "{line}: the vCPU looks for a card");
+    }
     machine.end();
 }
 

@@ -10,8 +10,8 @@
 use paravane_tests::net_server::{self, Server};
 use paravane_tests::over::Over;
 use paravane_tests::skip::skip;
-use paravane_tests::tree;
 use paravane_tests::worker::{COMMANDS, Worker};
+use paravane_tests::{tree, wait};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io::{Read, Write};
@@ -220,7 +220,8 @@ fn cpus_that_the_user_takes_away_and_gives_back_decide() {
     for wanted in [Place::Apart, Place::With] {
         // Whether the CPU that is left is the vCPU's or another one.
         trips_until(&mut machine, port, Place::Apart, TRIALS_ONLY);
-        let cpu = cpu_of_vcpu(monitor).unwrap();
+        // It may be moving.
+        let cpu = wait::some("the vCPU has one CPU", PATIENCE, || cpu_of_vcpu(monitor));
         let stays = |left: &usize| (*left == cpu) == (wanted == Place::With);
         let mut own = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu));
         let mut one = CpuSet::new();

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A failed setup fails the test.
 
-use crate::linux;
+use crate::{linux, small_root};
 use cpio::NewcBuilder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Archive {
     #[must_use]
     pub fn new(modules: &[(String, PathBuf)]) -> Self {
         let mut archive = Archive::default();
-        archive.add("/bin/busybox", &busybox(), 0o755);
+        archive.add("/bin/busybox", &small_root::busybox(), 0o755);
         archive.put("/init", INIT.as_bytes().to_vec(), 0o755);
         let mut order = String::new();
         for (name, path) in modules {
@@ -133,13 +133,4 @@ fn ancestors(folders: &mut BTreeSet<String>, path: &str) {
         all.map(|folder| folder.display().to_string())
             .filter(|folder| !folder.is_empty()),
     );
-}
-
-/// The statically linked busybox that the program uses, too.
-fn busybox() -> PathBuf {
-    let own = crate::debian::cache().join("../tools/busybox");
-    [own, "/bin/busybox".into()]
-        .into_iter()
-        .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no busybox: apt-get install busybox-static"))
 }

@@ -9,7 +9,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 /// Debian's package that depends on the newest cloud kernel.
 const NEWEST: &str = "linux-image-cloud-amd64";
@@ -32,9 +31,6 @@ const SETUP_SECTORS: usize = 0x1f1;
 const PAYLOAD: usize = 0x248;
 const PAYLOAD_SIZE: usize = 0x24c;
 
-/// Several tests of one program may want it.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A kernel in the cache.
 #[derive(Clone, Debug)]
 pub struct Kernel(PathBuf);
@@ -46,7 +42,6 @@ impl Kernel {
     /// When it cannot be fetched.
     #[must_use]
     pub fn get() -> Self {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let depends = said("apt-cache", &["depends", NEWEST]);
         let package = depends
             .lines()
@@ -60,8 +55,8 @@ impl Kernel {
             .unwrap_or_else(|| panic!("apt has no {package}: apt-get update"));
         let tests = crate::debian::cache();
         let folder = tests.join(format!("{package}_{}", version.replace(':', "_")));
+        let _alone = crate::debian::lock(&tests, &package);
         if !folder.exists() {
-            fs::create_dir_all(&tests).unwrap();
             fetch(&tests, &package, &folder);
         }
         Kernel(folder)

@@ -89,10 +89,14 @@ fn each_client_has_a_network_for_itself() {
         ask(client);
     }
     // An idle card sleeps, and so does vbusd.
-    std::thread::sleep(Duration::from_millis(100));
-    let before = wake_ups(&daemon);
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(wake_ups(&daemon), before);
+    let rests = |time| {
+        let before = wake_ups(&daemon);
+        std::thread::sleep(Duration::from_millis(time));
+        wake_ups(&daemon) == before
+    };
+    soon("vbusd does not come to rest", || rests(100));
+    // What is late may still come once. A card that does not sleep shows it each time.
+    assert!((0..5).any(|_| rests(300)), "an idle vbusd runs");
 }
 
 #[test]

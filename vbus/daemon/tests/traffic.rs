@@ -181,7 +181,11 @@ fn a_busy_ring_causes_no_notification_and_an_idle_one_no_work() {
     let notified = client.statistics.notified;
     let [vain, skipped] = ["polls-vain", "polls-skipped"].map(|what| daemon.attribute("dev", what));
     println!("{packets} packets, {notified} notifications, {pauses} pauses, {vain} polls in vain");
-    assert!(vain <= pauses, "{vain} polls in vain, {pauses} pauses");
+    // The host may also stop vbusd, which this thread does not see.
+    assert!(
+        vain <= pauses + packets / 1000,
+        "{vain} polls in vain, {pauses} pauses"
+    );
     // The device was notified of the first packet, and then only when it did not poll.
     assert!(
         notified <= 1 + vain + skipped,

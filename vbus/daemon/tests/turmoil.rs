@@ -197,7 +197,7 @@ fn turmoil(taps: bool) {
         }
         victims.kill_all();
         end.store(true, Ordering::Relaxed);
-        let (mut packets, mut without) = (Vec::new(), 0);
+        let mut packets = Vec::new();
         for echo in echoes {
             packets.push(("echo", echo.join().unwrap()));
         }
@@ -213,9 +213,10 @@ fn turmoil(taps: bool) {
         served.store(true, Ordering::Relaxed);
         serves.join().unwrap();
         for writer in writers {
-            without += writer.join().unwrap();
+            writer.join().unwrap();
         }
         store.check();
+        let without = store.refused.load(Ordering::SeqCst);
         println!(
             "{rounds} rounds, {ends} ends of vbusd; packets and reconnections: {packets:?}; \
              records: {:?}, {without} refused without a file",

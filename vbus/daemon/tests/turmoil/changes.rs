@@ -7,6 +7,7 @@ use crate::namespace::{TAP, ip, make_tap};
 use paravane_vbus_client::protocol::Request;
 use paravane_vbus_client::{Control, Error};
 use std::fs::{self, File};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -91,8 +92,11 @@ impl Changes<'_> {
         self.store.is_written();
         let control = &mut daemon.control();
         if may_end {
+            let refused = || self.store.refused.load(Ordering::SeqCst);
+            let before = refused();
             daemon.kill();
             daemon.restart();
+            soon("no writer is refused", || refused() > before);
         } else {
             unlink(control, "lan", "store");
             soon("the disk keeps its clients", || {
@@ -100,8 +104,8 @@ impl Changes<'_> {
             });
             assert!(set_file(control, "store").is_err(), "it has a file");
             link(control, "lan", "store");
+            thread::sleep(Duration::from_millis(50));
         }
-        thread::sleep(Duration::from_millis(50));
         self.store.check();
         self.store.restore_name();
         if !may_end {

@@ -40,6 +40,8 @@ pub struct Store {
     file: File,
     /// The last record of each writer that was flushed.
     pub flushed: [AtomicU64; WRITERS],
+    /// How often a writer was refused since the disk had no file.
+    pub refused: AtomicU64,
 }
 
 impl Store {
@@ -57,6 +59,7 @@ impl Store {
             kept,
             file,
             flushed: Default::default(),
+            refused: AtomicU64::new(0),
         }
     }
 
@@ -135,10 +138,10 @@ fn a_lost_record_is_found() {
 }
 
 /// Writes records, flushes each, and reads an earlier one: until the end, through whatever happens
-/// to the disk. Returns how often the disk had no file.
-pub fn write(socket: &Path, writer: usize, store: &Store, end: &AtomicBool) -> u64 {
+/// to the disk.
+pub fn write(socket: &Path, writer: usize, store: &Store, end: &AtomicBool) {
     let mut disk = Disk::connect(socket, "lan", "store", PATIENCE).unwrap();
-    let (mut number, mut without) = (0, 0);
+    let mut number = 0;
     let mut waits_since = Instant::now();
     while !end.load(Ordering::Relaxed) {
         let next = number + 1;
@@ -151,7 +154,7 @@ pub fn write(socket: &Path, writer: usize, store: &Store, end: &AtomicBool) -> u
             Ok(()) => {}
             // vbusd has started, and its file is not there.
             Err(Error::Refused(why)) if why.to_string().contains("No such file") => {
-                without += 1;
+                store.refused.fetch_add(1, Ordering::SeqCst);
                 assert!(waits_since.elapsed() < PATIENCE, "{why}");
                 thread::sleep(Duration::from_millis(5));
                 continue;
@@ -170,5 +173,4 @@ pub fn write(socket: &Path, writer: usize, store: &Store, end: &AtomicBool) -> u
             "writer {writer} has read {read} after {number}"
         );
     }
-    without
 }
