@@ -30,7 +30,7 @@ const TRACED: u64 = 3;
 /// A machine that reports no progress for this time probably hangs, and is ended.
 const SILENCE: Duration = Duration::from_millis(300);
 /// The time-out of a machine counts from here if its guest has said nothing by then.
-const SPEAKS: Duration = Duration::from_secs(60);
+const SPEAKS: Duration = Duration::from_secs(10);
 /// More calls than any guest can make. The guest reports the number, so do not trust it.
 const MOST_CALLS: u64 = 1 << 32;
 

@@ -90,9 +90,9 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Waits until all have ended.
 ///
 /// # Errors
-/// Which processes have not ended after twenty seconds.
+/// Which processes have not ended after five seconds.
 pub fn wait_gone(pids: &[u32]) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         // A zombie has ended; its new parent may take its time.
         let lives = |pid: &&u32| state(**pid).is_some_and(|state| state != 'Z');

@@ -7,6 +7,7 @@
 //! one vCPU and do not depend on time are tried two at once.
 
 // Alone: it measures time, and its machines have more vCPUs than the host has processors.
+// Threads: two, and only tests that measure nothing run beside another one.
 
 #[path = "conformance/bus_faults.rs"]
 mod bus_faults;

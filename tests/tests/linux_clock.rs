@@ -362,7 +362,7 @@ const WAKES: Duration = Duration::from_millis(800);
 /// Limit for the uncertainty of the first reading, of which there is only one, ns.
 const FIRST_CERTAIN: i64 = 20_000;
 /// In how many tries a wrong layer has to be found.
-const WAKE_TRIES: usize = 10;
+const WAKE_TRIES: usize = 6;
 
 /// The error of the first reading after an idle time in which the host's clock has become faster,
 /// and how uncertain it is, ns. `None`: it was not measured, because the host is busy.

@@ -20,7 +20,7 @@ const VCPUS: usize = 2;
 const BUSY: u64 = 20_000_000;
 
 /// From the start to the end of a machine that ends by itself, long before its time limit.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(10);
 
 /// A running machine.
 struct Machine {

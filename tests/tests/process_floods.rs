@@ -196,6 +196,12 @@ fn floods_of_tables_are_ended() {
             taken.host,
             taken.late(budget)
         );
+        // However late the monitor looks.
+        assert!(
+            taken.most() <= budget + 4 * OVERSHOOT,
+            "kind {kind}: {} MiB",
+            taken.most()
+        );
         let Some([stopped, gone, starved]) = taken.late(budget) else {
             continue;
         };

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The longest time for a guest that hangs, in s.
 const TIMEOUT: &str = "3";
 /// From a request, or the end of the time, to the end of a machine that would run for a minute.
-const END: Duration = Duration::from_secs(20);
+const END: Duration = Duration::from_secs(5);
 
 static ALONE: Mutex<()> = Mutex::new(());
 

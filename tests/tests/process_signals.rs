@@ -336,7 +336,7 @@ fn nothing_is_left_after_any_end_of_a_machine() {
             let (mut monitor, all) = launcher.idle();
             let whom = if of_monitor { all[0] } else { all[1] };
             tree::signal(whom, signal);
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(5);
             while monitor.0.try_wait().unwrap().is_none() {
                 assert!(Instant::now() < deadline, "{way}: {signal:?} {whom}");
                 std::thread::sleep(Duration::from_millis(5));

@@ -212,7 +212,7 @@ fn the_end_in_a_reboot() {
         }
         user.wait_for("m", "exited");
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(5),
             "{:?}",
             begun.elapsed()
         );

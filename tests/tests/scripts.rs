@@ -319,7 +319,7 @@ fn lanes(names: [&str; 3], end: &str) -> Run {
 /// Programs run two at a time, except for those that need the host for themselves.
 #[test]
 fn programs_run_in_lanes() {
-    let run = lanes(["attacks", "conformance", "process_time"], "");
+    let run = lanes(["attacks", "latency", "process_time"], "");
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert!(lines.contains(&"passed"), "{run:?}");
     let order: Vec<&str> = lines
@@ -339,15 +339,15 @@ fn programs_run_in_lanes() {
         place("begin", "--doc").max(place("begin", "--lib --bins")),
         1
     );
-    let [conformance, time] = ["--test conformance", "--test process_time"];
-    assert_eq!(place("begin", conformance), 6);
-    assert_eq!(place("end", conformance), 7);
+    let [latency, time] = ["--test latency", "--test process_time"];
+    assert_eq!(place("begin", latency), 6);
+    assert_eq!(place("end", latency), 7);
     assert_eq!((place("begin", time), place("end", time)), (8, 9));
     // One test at a time in a lane, and alone unless the program plans more.
     for (unit, threads) in [
         ("--doc", "1"),
         ("--test attacks", "1"),
-        (conformance, "1"),
+        (latency, "1"),
         (time, ""),
     ] {
         let begin = format!("     Running {} -- --include-ignored", of(unit));
@@ -419,9 +419,9 @@ fn an_interrupt_ends_the_lanes() {
 #[test]
 fn a_program_that_hangs_is_ended() {
     let case = |names, hung: &str, good: bool| {
-        let run = lanes(names, "unit_seconds=10;");
+        let run = lanes(names, "unit_seconds=14;");
         let said = |line: &str| run.stdout.lines().any(|said| said == line);
-        let ended = format!("==> --test {hung}: ended, it ran for more than 10 s");
+        let ended = format!("==> --test {hung}: ended, it ran for more than 14 s");
         assert!(said(&ended), "{run:?}");
         // The program, what it waits for, and where its thread is in the host.
         for of_the_report in ["sleep 60", "do_wait", "S (sleeping)"] {

@@ -24,7 +24,7 @@ const WORK: &str = "i=0; while [ $i -lt 40 ]; do echo guest$i >a; echo guest$i >
     chmod 600 d; i=$((i + 1)); done 2>/dev/null";
 /// The guest sees a change after some milliseconds, or a second where none are reported. One that
 /// is not reported by mistake it would see after 30 s.
-const BOUND: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(2);
 
 fn machine() -> Worker {
     let mut machine = Worker::in_volume("", |_| ());

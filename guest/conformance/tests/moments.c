@@ -78,7 +78,7 @@ static void victim(void *argument)
 static void event_at(u64 which)
 {
 	u64 start = now(), rounds = option_number("events") ?: ROUNDS, seed = 59;
-	u64 most = rounds > ROUNDS ? 8 * NS_PER_S : NS_PER_S;
+	u64 most = rounds > ROUNDS ? 3 * NS_PER_S : NS_PER_S;
 	u32 i;
 
 	moment = (const struct moment *)which;

@@ -303,6 +303,23 @@ impl Machine {
         Ok(true)
     }
 
+    /// Forgets which process was the monitor, while none is. To be called under
+    /// [`turn`](Machine::turn) before a monitor starts: a reader of the state must not find the old
+    /// id, which may be another process's now, after the new monitor has taken the lock.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn forget_monitor(&self) -> anyhow::Result<()> {
+        let path = self.folder.join("lock");
+        let emptied = OpenOptions::new().write(true).open(&path);
+        match emptied.and_then(|lock| lock.set_len(0)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| path.display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// For the monitor: takes the lock if it is free, and removes the record of an earlier end.
     pub fn hold(&self) -> anyhow::Result<Hold> {
         let path = self.folder.join("lock");

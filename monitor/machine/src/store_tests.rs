@@ -182,12 +182,18 @@ fn only_text_is_kept() {
 
 use std::ffi::OsStr;
 
-/// The file of the lock is empty for a moment after a monitor has taken the lock.
+/// The file of the lock is empty for a moment after a monitor has taken the lock, and has no id of
+/// an earlier monitor.
 #[test]
 fn the_process_id_of_a_monitor_is_waited_for() {
     let (_folder, store) = store();
     let machine = store.create(Some("one"), &spec()).unwrap();
-    let mut lock = File::create(machine.folder().join("lock")).unwrap();
+    let path = machine.folder().join("lock");
+    machine.forget_monitor().unwrap();
+    fs::write(&path, "99        ").unwrap();
+    // As before each start.
+    machine.forget_monitor().unwrap();
+    let mut lock = OpenOptions::new().write(true).open(path).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| machine.state());

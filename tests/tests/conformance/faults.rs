@@ -34,8 +34,8 @@ impl Fault {
 }
 
 /// A fault that needs luck is found in one of this number of runs.
-const TRIES: usize = 16;
-/// What each of them does often, where luck is needed: `tests/moments.c` of the guest.
+const TRIES: usize = 48;
+/// What each of them does often, where the test has this option.
 const EVENTS: &str = "events=1500";
 
 /// The one test of the list that looks at the end of the machine: the suite cannot.

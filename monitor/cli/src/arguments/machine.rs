@@ -270,11 +270,13 @@ pub struct CommandOptions {
     #[arg(long, short, value_name = "KEY=VALUE")]
     pub env: Vec<OsString>,
 
-    /// Working folder of the command [default: the user's home]
+    /// Working folder of the command [default: the user's home; with `exec` that of the machine's
+    /// command]
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
 
-    /// User in the guest: a name or a number, with a group after a colon [default: root]
+    /// User in the guest: a name or a number, with a group after a colon [default: root; with `exec`
+    /// that of the machine's command]
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 

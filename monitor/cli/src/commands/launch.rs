@@ -30,6 +30,7 @@ pub fn launch(machine: &Machine) -> anyhow::Result<()> {
     if let State::Running { .. } = machine.state()? {
         return Ok(());
     }
+    machine.forget_monitor()?;
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
     let path = machine.output();

@@ -199,10 +199,14 @@ impl Raw {
         };
         match flock(&file, lock) {
             Ok(()) => {}
-            Err(Errno::NOLCK | Errno::OPNOTSUPP) => tracing::warn!(
-                "disk {}: its file system has no locks: let no other program use it meanwhile",
-                path.display()
-            ),
+            Err(Errno::NOLCK | Errno::OPNOTSUPP) => {
+                if write {
+                    tracing::warn!(
+                        "disk {}: its file system has no locks: let no other program use it",
+                        path.display()
+                    );
+                }
+            }
             Err(Errno::WOULDBLOCK) => {
                 bail!(
                     "another virtual machine uses it: use it read-only in both, \
