@@ -275,8 +275,8 @@ pub struct CommandOptions {
     #[arg(long, short, value_name = "DIR")]
     pub workdir: Option<PathBuf>,
 
-    /// User in the guest: a name or a number, with a group after a colon [default: root; with `exec`
-    /// that of the machine's command]
+    /// User in the guest: a name or a number, with a group after a colon [default: root; with
+    /// `exec` that of the machine's command]
     #[arg(long, short, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
 
