@@ -196,13 +196,15 @@ fn the_last_line_of_a_log_that_grows() {
     let user = User::new();
     let script = "i=0; while :; do i=$((i + 1)); echo $i; done";
     user.detach(&["--name", "log"], script);
-    while user.ok(&["logs", "log"]).is_empty() {
-        thread::sleep(Duration::from_millis(20));
-    }
+    // Before the beginning is dropped, after some seconds.
+    let all = wait::some("two lines", Duration::from_secs(60), || {
+        let all = user.ok(&["logs", "log"]);
+        (all.lines().count() > 2).then_some(all)
+    });
+    assert!(all.starts_with("1\n2\n"));
     for _ in 0..20 {
         assert_eq!(user.ok(&["logs", "-n", "1", "log"]).lines().count(), 1);
     }
-    assert!(user.ok(&["logs", "log"]).starts_with("1\n2\n"));
     user.ok(&["kill", "log"]);
 }
 

@@ -26,6 +26,10 @@ pub struct Log {
     files: VecDeque<File>,
 }
 
+/// Where the files of a [`Log`] ended.
+#[derive(Debug)]
+pub struct Ends(Vec<u64>);
+
 impl Log {
     /// Opens the files. `path` is that of `output`.
     ///
@@ -44,42 +48,37 @@ impl Log {
         Ok(())
     }
 
-    /// Skips everything but the last lines printed so far. A line without an end counts. Returns
-    /// the length of these lines in bytes. More may follow them already.
-    pub fn skip_to_last(&mut self, lines: usize) -> anyhow::Result<u64> {
-        self.skip()?;
+    /// Where each file ends now. The machine may print faster than the files are read.
+    pub fn ends(&self) -> io::Result<Ends> {
+        let lengths = self.files.iter().map(|file| Ok(file.metadata()?.len()));
+        lengths.collect::<Result<_, _>>().map(Ends)
+    }
+
+    /// Skips everything but the last lines before these ends. A line without an end counts.
+    pub fn skip_to_last(&mut self, lines: usize, ends: &Ends) -> anyhow::Result<()> {
         let mut newlines = lines;
         // The end of the last line does not begin another one.
         let mut last = true;
-        let mut bytes = 0;
-        for file in self.files.iter_mut().rev() {
-            let end = file.stream_position()?;
-            let found = begin_of_last(file, end, &mut newlines, &mut last)?;
-            let begin = found.unwrap_or(0);
+        let mut found = false;
+        for (file, &end) in self.files.iter_mut().zip(&ends.0).rev() {
+            let begin = if found {
+                end
+            } else {
+                let begin = begin_of_last(file, end, &mut newlines, &mut last)?;
+                found = begin.is_some();
+                begin.unwrap_or(0)
+            };
             file.seek(SeekFrom::Start(begin))?;
-            bytes += end - begin;
-            if found.is_some() {
-                break;
-            }
         }
-        Ok(bytes)
+        Ok(())
     }
 
-    /// The bytes that are there now and were not read yet. The machine may print faster than they
-    /// are read.
-    pub fn rest(&mut self) -> io::Result<u64> {
-        let mut bytes = 0;
-        for file in &mut self.files {
-            let end = file.metadata()?.len();
-            bytes += end.saturating_sub(file.stream_position()?);
+    /// Copies what comes before these ends, and was not read yet.
+    pub fn copy_to(&mut self, ends: &Ends, out: &mut impl Write) -> anyhow::Result<()> {
+        for (file, &end) in self.files.iter_mut().zip(&ends.0) {
+            let rest = end.saturating_sub(file.stream_position()?);
+            io::copy(&mut file.take(rest), out)?;
         }
-        Ok(bytes)
-    }
-
-    /// Prints the next bytes, if there are so many.
-    pub fn print_next(&mut self, bytes: u64) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        io::copy(&mut self.take(bytes), &mut out)?;
         Ok(out.flush()?)
     }
 
@@ -243,14 +242,23 @@ mod tests {
             let files = [("output.1", old.as_bytes()), ("output", now.as_bytes())];
             let (_folder, path) = folder(&files);
             let mut log = Log::open(path).unwrap();
-            let bytes = log.skip_to_last(lines).unwrap();
-            assert_eq!(bytes, expected.len() as u64, "{old:?} {now:?} {lines}");
-            // The machine prints more before these lines are read.
-            let mut file = File::options().append(true).open(&log.path).unwrap();
-            file.write_all(b"more\nmore\n").unwrap();
-            let mut text = String::new();
-            (&mut log).take(bytes).read_to_string(&mut text).unwrap();
-            assert_eq!(text, expected, "{old:?} {now:?} {lines}");
+            let ends = log.ends().unwrap();
+            // The machine prints more before these lines are read: a thread to the file before,
+            // and others.
+            for path in [log.path.with_extension("1"), log.path.clone()] {
+                let file = File::options().append(true).open(path);
+                if let Ok(mut file) = file {
+                    file.write_all(b"more\n").unwrap();
+                }
+            }
+            log.skip_to_last(lines, &ends).unwrap();
+            let mut text = Vec::new();
+            log.copy_to(&ends, &mut text).unwrap();
+            assert_eq!(
+                String::from_utf8(text).unwrap(),
+                expected,
+                "{old:?} {now:?} {lines}"
+            );
             assert_eq!(all(&mut log), "more\nmore\n");
         }
     }
@@ -263,12 +271,14 @@ mod tests {
         file.set_len(1 << 40).unwrap();
         file.write_all_at(b"\nlast\n", 1 << 40).unwrap();
         let mut log = Log::open(path).unwrap();
-        log.skip_to_last(1).unwrap();
+        let ends = log.ends().unwrap();
+        log.skip_to_last(1, &ends).unwrap();
         assert_eq!(all(&mut log), "last\n");
         // A line over several blocks.
         let (_folder, path) = folder(&[("output.1", b"x\nbegin"), ("output", &[b'y'; 200_000])]);
         let mut log = Log::open(path).unwrap();
-        log.skip_to_last(1).unwrap();
+        let ends = log.ends().unwrap();
+        log.skip_to_last(1, &ends).unwrap();
         assert_eq!(all(&mut log).len(), 200_005);
     }
 

@@ -219,11 +219,11 @@ pub fn running(store: &Store, name: &str) -> anyhow::Result<Machine> {
 pub fn logs(args: &arguments::Logs) -> anyhow::Result<Outcome> {
     let machine = Store::open()?.find(&args.name)?;
     let mut log = Log::open(machine.output())?;
-    let so_far = match args.tail {
-        Some(lines) => log.skip_to_last(lines)?,
-        None => log.rest()?,
-    };
-    log.print_next(so_far)?;
+    let so_far = log.ends()?;
+    if let Some(lines) = args.tail {
+        log.skip_to_last(lines, &so_far)?;
+    }
+    log.copy_to(&so_far, &mut io::stdout().lock())?;
     if !args.follow {
         return Ok(Outcome::Passed);
     }
