@@ -198,7 +198,7 @@ fn memory_that_cannot_be_had_is_told() {
     );
 }
 
-/// Runs as a user who may not open the device.
+/// Runs as a user without access to the device.
 #[test]
 fn no_permission_is_told_and_auto_takes_processes() {
     let Ok(device) = fs::metadata("/dev/kvm") else {

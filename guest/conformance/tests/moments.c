@@ -201,7 +201,7 @@ TEST_OF(in_sysv_nmi, "apic.send_ipi.nmi_during_calls", event_at, (u64)&sysv_nmi,
 
 /* --- at the edges of user mode --- */
 
-#define NMIS		400		/* and as ROUNDS */
+#define NMIS		400		/* the same option */
 
 static u64 nmis;
 static u64 nmi_stack[128] __attribute__((aligned(16)));

@@ -305,14 +305,22 @@ impl Machine {
 
     /// Forgets which process was the monitor, while none is. To be called under
     /// [`turn`](Machine::turn) before a monitor starts: a reader of the state must not find the old
-    /// id, which may be another process's now, after the new monitor has taken the lock.
+    /// id, which may be another process's now, after the new monitor has taken the lock. A monitor
+    /// that runs keeps its own: one of `run` needs no turn.
     ///
     /// # Errors
     /// The host's.
     pub fn forget_monitor(&self) -> anyhow::Result<()> {
         let path = self.folder.join("lock");
-        let emptied = OpenOptions::new().write(true).open(&path);
-        match emptied.and_then(|lock| lock.set_len(0)) {
+        let empty = || {
+            let lock = OpenOptions::new().write(true).open(&path)?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => lock.set_len(0),
+                Err(Errno::WOULDBLOCK) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        };
+        match empty() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| path.display().to_string())
             }

@@ -201,6 +201,9 @@ fn the_process_id_of_a_monitor_is_waited_for() {
         lock.write_all(b"12        ").unwrap();
         assert_eq!(reader.join().unwrap().unwrap(), State::Running { pid: 12 });
     });
+    // Another command starts the machine, too.
+    machine.forget_monitor().unwrap();
+    assert_eq!(machine.state().unwrap(), State::Running { pid: 12 });
     // Its monitor ends before it has written one.
     lock.set_len(0).unwrap();
     std::thread::scope(|scope| {

@@ -90,9 +90,13 @@ impl Image {
         let file = open(&path, flags, Mode::empty()).map_err(host)?;
         match flock(&file, operation) {
             Ok(()) => {}
-            Err(Errno::NOLCK | Errno::OPNOTSUPP) => tracing::warn!(
-                "{shown}: its file system has no locks: let no other program use it meanwhile"
-            ),
+            Err(Errno::NOLCK | Errno::OPNOTSUPP) => {
+                if !read_only {
+                    tracing::warn!(
+                        "{shown}: its file system has no locks: let no other program use it"
+                    );
+                }
+            }
             Err(Errno::WOULDBLOCK) => {
                 let text = format!("{shown}: another disk or program uses it");
                 return Err(Error::new(Kind::Busy, text));
