@@ -9,7 +9,7 @@ use paravane_tests::conditions::has_two_cpus;
 use paravane_tests::one_cpu::OneCpu;
 use paravane_tests::quiet::{self, Try, Watch};
 use paravane_tests::worker::Worker;
-use paravane_tests::{program, vm};
+use paravane_tests::{linux, program, source_root, vm};
 use rustix::thread::sched_getaffinity;
 use std::fs::{self, File};
 
@@ -93,6 +93,44 @@ fn on_one_cpu_it_stays_there() {
         assert_eq!(cpus_of_disk(&machine), 1);
     }
     machine.end();
+}
+
+/// Medians in us of what a write with a flush takes in the end: of vCPU 0, then of vCPU 1, then of
+/// vCPU 0 again. The disk takes [`SLOW_US`] more on the first CPU of the host.
+fn flushes(options: &[&str]) -> Vec<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    linux::compile(
+        &source_root().join("tests/guest/flushes"),
+        &folder.path().join("flushes"),
+    );
+    // In memory, where a flush takes no time that matters.
+    let disk = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    disk.as_file().set_len(4 << 20).unwrap();
+    let (disk, volume) = (
+        format!("{}:slow", disk.path().display()),
+        format!("{}:/x", folder.path().display()),
+    );
+    let mut command = vm::command_with_hooks(["--cpus", "2", "--disk", &disk]);
+    command.args(["--volume", &volume]).args(options);
+    let script = "for cpu in 0 1 0; do /x/flushes $cpu 3000 || exit; done";
+    let run = program::finish(command.args(["--", "sh", "-c", script]));
+    assert_eq!(run.code, 0, "{run:?}");
+    println!("{options:?}: {:?}", run.stdout);
+    run.stdout.lines().map(|us| us.parse().unwrap()).collect()
+}
+
+const SLOW_US: u64 = 1000;
+
+#[test]
+fn a_vcpu_that_waits_moves_to_the_cpu_where_its_disk_is_fast() {
+    if !has_two_cpus() {
+        return;
+    }
+    let all = flushes(&[]);
+    assert!(all.iter().all(|&us| us < SLOW_US), "{all:?}");
+    let all = flushes(&["--without", "disk-cpus"]);
+    let slow: Vec<bool> = all.iter().map(|&us| us >= SLOW_US).collect();
+    assert!(slow[0] == slow[2] && slow[0] != slow[1], "{all:?}");
 }
 
 /// An interrupt goes to the vCPU that notified last. If that vCPU is off, another one gets it.

@@ -25,6 +25,10 @@ pub struct Counters {
     pub interrupts: AtomicU64,
     /// See [`Figures::resets`].
     pub resets: AtomicU64,
+    /// See [`Figures::cpu_trials`].
+    pub cpu_trials: AtomicU64,
+    /// See [`Figures::cpu_gains`].
+    pub cpu_gains: AtomicU64,
     /// See [`Figures::commands`].
     pub commands: AtomicU64,
     /// See [`Figures::commands_called`].
@@ -54,6 +58,12 @@ pub struct Figures {
     pub interrupts: u64,
     /// Times that a driver broke a rule.
     pub resets: u64,
+    /// Times that a vCPU which waits for the device tried another CPU of the host.
+    #[serde(default)]
+    pub cpu_trials: u64,
+    /// Those of them after which it stayed there, because the device was faster.
+    #[serde(default)]
+    pub cpu_gains: u64,
     /// Commands of a bridge's driver: stores to a register, and calls.
     #[serde(default)]
     pub commands: u64,
@@ -82,6 +92,8 @@ impl Counters {
             bytes_to_guest: value(&self.bytes_to_guest),
             interrupts: value(&self.interrupts),
             resets: value(&self.resets),
+            cpu_trials: value(&self.cpu_trials),
+            cpu_gains: value(&self.cpu_gains),
             commands: value(&self.commands),
             commands_called: value(&self.commands_called),
         }

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 pub use rustix::event::epoll::EventFlags;
 
@@ -26,6 +27,9 @@ pub trait Wake: Send + Sync {
     fn ending(&self) -> Ending {
         Ending::default()
     }
+
+    /// The device's thread has waited for the host, for one request and for this long.
+    fn waited(&self, _time: Duration) {}
 }
 
 /// Wakes one device. It can be sent to other threads.
@@ -45,6 +49,12 @@ impl Waker {
     /// The end of the device's machine.
     pub fn ending(&self) -> Ending {
         self.wake.ending()
+    }
+
+    /// Notes how long the device's thread has waited for the host, for one request. Only that
+    /// thread may call it.
+    pub fn waited(&self, time: Duration) {
+        self.wake.waited(time);
     }
 
     /// Wakes the device once when a file is ready (`IN`, `OUT`; also when it ends or fails). It

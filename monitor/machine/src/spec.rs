@@ -141,6 +141,7 @@ impl Spec {
             costs: self.uses(Heuristic::Costs),
             halt_polls: self.uses(Heuristic::HaltPolls),
             cpu_turns: self.uses(Heuristic::CpuTurns),
+            disk_cpus: self.uses(Heuristic::DiskCpus),
         }
     }
 }
@@ -173,6 +174,8 @@ pub enum Heuristic {
     HaltPolls,
     /// vCPUs take turns where there are more busy ones than CPUs
     CpuTurns,
+    /// A vCPU that waits for a disk tries other CPUs of the host, and stays on the fastest one
+    DiskCpus,
 }
 
 /// What runs a machine.
@@ -314,6 +317,9 @@ pub enum DiskDevice {
     /// virtio-blk.
     #[default]
     Virtio,
+    /// virtio-blk, which is slow on one CPU of the host.
+    #[cfg(feature = "test-hooks")]
+    VirtioSlow,
     /// A device of a virtual bus.
     Vbus,
     /// A device of a bus of this user's vbusd.

@@ -94,6 +94,15 @@ impl Block {
         self
     }
 
+    /// Requests for which the device's thread waits take a millisecond longer on the first CPU that
+    /// this program may use.
+    #[cfg(feature = "test-hooks")]
+    #[must_use]
+    pub fn slow_on_the_first_cpu(mut self) -> Self {
+        self.service.be_slow_on_the_first_cpu();
+        self
+    }
+
     /// A disk that is open.
     #[must_use]
     pub fn on(disk: Disk, serial: &str) -> Self {

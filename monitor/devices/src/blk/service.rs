@@ -10,6 +10,7 @@ use crate::pool::Pool;
 use crate::{Ending, Waker};
 use std::fmt;
 use std::mem;
+use std::time::Instant;
 
 /// The most requests that wait for the disk at a time.
 const THREADS: usize = 4;
@@ -66,6 +67,11 @@ pub struct Service<J: Job> {
     early: bool,
     /// Bytes that were written since the last flush.
     unflushed: u64,
+    /// The device's; `None`: it has no worker threads.
+    waker: Option<Waker>,
+    /// The CPU on which the device is slow.
+    #[cfg(feature = "test-hooks")]
+    slow_on: Option<usize>,
     /// The machine's end.
     ending: Ending,
 }
@@ -86,6 +92,9 @@ impl<J: Job> Service<J> {
             lone: Some(Lone::default()),
             early: true,
             unflushed: 0,
+            waker: None,
+            #[cfg(feature = "test-hooks")]
+            slow_on: None,
             ending: Ending::default(),
         }
     }
@@ -100,6 +109,16 @@ impl<J: Job> Service<J> {
         self.early = false;
     }
 
+    /// Takes a millisecond longer on the first CPU that this program may use.
+    #[cfg(feature = "test-hooks")]
+    pub fn be_slow_on_the_first_cpu(&mut self) {
+        let all = rustix::thread::sched_getaffinity(None).ok();
+        let first = |all: &rustix::thread::CpuSet| {
+            (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu))
+        };
+        self.slow_on = all.as_ref().and_then(first);
+    }
+
     /// The disk.
     #[must_use]
     pub fn disk(&self) -> &Disk {
@@ -109,6 +128,7 @@ impl<J: Job> Service<J> {
     /// Has worker threads from now on, which call the waker when requests are done.
     pub fn start(&mut self, waker: &Waker) {
         let disk = self.disk.clone();
+        self.waker = Some(waker.clone());
         self.ending = waker.ending();
         let work = move |job: &J, stop: Stop<'_>| job.finish(job.execute(&disk, true, stop));
         self.pool = Some(Pool::new("disk", THREADS, waker.clone(), Box::new(work)));
@@ -145,7 +165,19 @@ impl<J: Job> Service<J> {
         }
         let short = effect != Effect::Change && job.bytes().max(written) <= LONE_BYTES;
         if alone && short && self.lone.as_mut().is_some_and(Lone::here) {
-            return Some(job.finish(self.execute(&job, true)));
+            let start = Instant::now();
+            let result = self.execute(&job, true);
+            #[cfg(feature = "test-hooks")]
+            if self
+                .slow_on
+                .is_some_and(|cpu| cpu == rustix::thread::sched_getcpu())
+            {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if let Some(waker) = &self.waker {
+                waker.waited(start.elapsed());
+            }
+            return Some(job.finish(result));
         }
         let job = self.pool.as_mut()?.submit(Box::new(job)).err()?;
         Some(job.finish(self.execute(&job, true)))

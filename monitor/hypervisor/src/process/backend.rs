@@ -48,6 +48,7 @@ impl Hypervisor for Process {
                 heuristics: Heuristics {
                     // Tests ask about vCPUs that are on other CPUs, and must stay there.
                     cpu_turns: false,
+                    disk_cpus: false,
                     ..Heuristics::default()
                 },
             };

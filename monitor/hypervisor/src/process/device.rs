@@ -9,6 +9,7 @@
 
 use super::core::Core;
 use super::device_place::{Interrupts, Place};
+use super::vm::Heuristics;
 use super::{kick, sys};
 use crate::device_work::{Transport, Work};
 use crate::size::size;
@@ -28,6 +29,7 @@ use rustix::thread::sched_getcpu;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Bits of `notify`.
 const fn bits(value: u64) -> u32 {
@@ -54,16 +56,16 @@ pub struct Devices {
     all: Vec<Model>,
     area: Option<Arc<Area>>,
     ram: u64,
-    follow: bool,
+    heuristics: Heuristics,
 }
 
 impl Devices {
-    /// Takes the devices; `ram` is the size of guest memory in bytes. With `follow` their threads
-    /// may follow the vCPUs that wait for them ([`Place`]).
+    /// Takes the devices; `ram` is the size of guest memory in bytes. The heuristics say
+    /// whether their threads may follow the vCPUs that wait for them ([`Place`]).
     ///
     /// # Errors
     /// There are too many devices, or the host gives no memory for their registers.
-    pub fn new(all: Vec<Model>, ram: u64, follow: bool) -> anyhow::Result<Self> {
+    pub fn new(all: Vec<Model>, ram: u64, heuristics: Heuristics) -> anyhow::Result<Self> {
         if all.len() > size(ph::PHV_MAX_DEVICES) {
             bail!(
                 "{} devices: at most {} are possible",
@@ -90,7 +92,7 @@ impl Devices {
             all,
             area,
             ram,
-            follow,
+            heuristics,
         })
     }
 
@@ -150,9 +152,11 @@ impl Devices {
         };
         let mut threads = Vec::new();
         for (number, mut device) in self.all.into_iter().enumerate() {
+            let interrupts = Arc::new(Interrupts::default());
             let bell = Arc::new(Bell {
                 core: Arc::clone(core),
                 number,
+                interrupts: Arc::clone(&interrupts),
             });
             let waker = core.reactor.waker(number as u64, bell);
             let name = device.name();
@@ -175,7 +179,7 @@ impl Devices {
                 number,
                 page: page.clone(),
                 counters: Arc::clone(&counters),
-                interrupts: Interrupts::default(),
+                interrupts,
             });
             let transport = Transport {
                 memory: Arc::clone(memory),
@@ -189,7 +193,7 @@ impl Devices {
                 line,
                 core: Arc::clone(core),
                 number,
-                follow: self.follow,
+                heuristics: self.heuristics,
                 work,
                 left: 0,
             });
@@ -243,6 +247,7 @@ pub fn wake_all(core: &Core) {
 struct Bell {
     core: Arc<Core>,
     number: usize,
+    interrupts: Arc<Interrupts>,
 }
 
 impl Wake for Bell {
@@ -253,6 +258,10 @@ impl Wake for Bell {
     fn ending(&self) -> Ending {
         self.core.end.ending.clone()
     }
+
+    fn waited(&self, time: Duration) {
+        self.interrupts.waited(time);
+    }
 }
 
 /// A device's interrupt.
@@ -261,7 +270,7 @@ struct VcpuLine {
     number: usize,
     page: Page,
     counters: Arc<Counters>,
-    interrupts: Interrupts,
+    interrupts: Arc<Interrupts>,
 }
 
 impl VcpuLine {
@@ -330,8 +339,7 @@ impl Interrupt for VcpuLine {
 pub struct Thread {
     core: Arc<Core>,
     number: usize,
-    /// It follows the vCPU that waits for it.
-    follow: bool,
+    heuristics: Heuristics,
     line: Arc<VcpuLine>,
     work: Work,
     /// Queues, a bit for each, that the last round left before they were empty.
@@ -351,10 +359,16 @@ impl Thread {
 
     /// Works until the machine is stopped.
     pub fn run(mut self) {
-        let mut place = self.follow.then(Place::new);
+        let place = self.heuristics;
+        let mut place = place.device_place.then(|| Place::new(place.disk_cpus));
         while !self.core.stopping() {
             if let Some(place) = &mut place {
-                place.follow(&self.core, self.number, &self.line.interrupts);
+                let VcpuLine {
+                    interrupts,
+                    counters,
+                    ..
+                } = &*self.line;
+                place.follow(&self.core, self.number, interrupts, counters);
             }
             let bits = self.take();
             if bits & REGISTER != 0 {

@@ -10,12 +10,20 @@
 //! no wake-ups at all, but a CPU each. So such a thread is kept from the vCPU's CPU as long as the
 //! vCPU finds three quarters of the interrupts by itself. Only a trial shows whether it does.
 
+mod apart;
+mod disk_cpu;
+
 use super::core::Core;
 use super::kick::{self, Was};
+use apart::Trials;
+use disk_cpu::{At, DiskCpu, HostWaits};
 use paravane_abi::process::area::VcpuState;
+use paravane_devices::counters::Counters;
 use paravane_wakeup::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Interrupts from one decision to the next: a host call pays off over this many.
 const WINDOW: u32 = 32;
@@ -24,13 +32,6 @@ const WINDOW: u32 = 32;
 const ROUNDS: u32 = 256;
 /// The number for a thread that looks for work: each look is a round.
 const LOOKS: u32 = 4096;
-/// Decisions of a trial apart from the vCPU's CPU: one to begin with, and a chance for some that
-/// others have disturbed.
-const TRIAL: u32 = 4;
-/// Decisions without a trial after one that failed, at first and at most.
-const PAUSE: u32 = 16;
-const PAUSE_MOST: u32 = 4096;
-
 /// The interrupts of a device since the last decision.
 #[derive(Debug, Default)]
 pub struct Interrupts {
@@ -40,6 +41,7 @@ pub struct Interrupts {
     looked: AtomicU32,
     /// The device's thread looks for work instead of sleeping.
     looks: AtomicBool,
+    host_waits: Mutex<HostWaits>,
 }
 
 impl Interrupts {
@@ -56,6 +58,24 @@ impl Interrupts {
     /// The device's thread looks for work instead of sleeping, or does so no more.
     pub fn looks(&self, on: bool) {
         self.looks.store(on, Ordering::Relaxed);
+    }
+
+    /// The device's thread has waited for the host, for one request.
+    pub fn waited(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.host_waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(ns);
+    }
+
+    /// Forgets how long the thread has waited for the host, and returns the time in ns for one
+    /// request, if there were enough.
+    fn host_wait(&self) -> Option<u64> {
+        self.host_waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Whether the vCPUs waited, once there were enough interrupts to decide. Resets the counts.
@@ -99,70 +119,6 @@ enum Cpus {
     AllBut(u32),
 }
 
-/// Trials apart from the vCPU's CPU.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trials {
-    /// Decisions in a row that found the vCPU asleep although the thread was apart.
-    failed: u32,
-    /// Decisions until the next trial, and what that becomes when it fails.
-    pause: u32,
-    next: u32,
-}
-
-impl Trials {
-    /// Whether it is time for one.
-    fn take(&mut self) -> bool {
-        let due = self.pause == 0;
-        self.pause = self.pause.saturating_sub(1);
-        due
-    }
-
-    /// A decision of a trial found the vCPU asleep. Whether the trial goes on.
-    fn go_on(&mut self) -> bool {
-        self.failed += 1;
-        if self.failed < TRIAL {
-            return true;
-        }
-        self.failed = 0;
-        self.pause = self.next.clamp(PAUSE, PAUSE_MOST);
-        self.next = self.pause * 2;
-        false
-    }
-
-    /// The CPUs to use, now that the vCPU on `cpu` waits like this. `apart`: the thread looks for
-    /// work, and has other CPUs, of which no vCPU uses one at least.
-    fn next(&mut self, now: Cpus, waits: Waits, cpu: Option<u32>, apart: bool) -> Cpus {
-        let Some(cpu) = cpu.filter(|&cpu| cpu != u32::MAX) else {
-            return match waits {
-                Waits::Sometimes => now,
-                _ => Cpus::All,
-            };
-        };
-        let away = Cpus::AllBut(cpu);
-        match waits {
-            Waits::Looking if apart => {
-                (self.failed, self.next) = (0, self.next / 2);
-                away
-            }
-            // The host knows best what is least in the way.
-            Waits::Looking => Cpus::All,
-            Waits::Asleep if now == away && apart && self.go_on() => away,
-            Waits::Asleep if now != away && apart && self.take() => away,
-            Waits::Asleep => Cpus::Only(cpu),
-            Waits::Sometimes => {
-                self.failed = 0;
-                now
-            }
-            // Without a trial it stays where the host put it, which may be the vCPU's CPU.
-            Waits::Rarely if apart && (now == away || self.take()) => {
-                self.failed = 0;
-                away
-            }
-            Waits::Rarely => Cpus::All,
-        }
-    }
-}
-
 /// Where the calling thread runs.
 #[derive(Debug)]
 pub struct Place {
@@ -172,18 +128,26 @@ pub struct Place {
     /// What was last set on the host; `None` if the thread is not pinned.
     set: Option<CpuSet>,
     trials: Trials,
+    /// The vCPU that waits for the device, and its CPU, at the last look.
+    vcpu: usize,
+    cpu: Option<u32>,
+    /// Trials of other CPUs for that vCPU; `None`: there are none.
+    disk_cpu: Option<DiskCpu>,
     /// Rounds since the last decision.
     rounds: u32,
 }
 
 impl Place {
-    /// Of a thread that is not pinned.
-    pub fn new() -> Self {
+    /// Of a thread that is not pinned. `disk_cpus`: a vCPU that waits for it may try other CPUs.
+    pub fn new(disk_cpus: bool) -> Self {
         Place {
             allowed: sched_getaffinity(None).ok(),
             now: Cpus::All,
             set: None,
             trials: Trials::default(),
+            vcpu: 0,
+            cpu: None,
+            disk_cpu: disk_cpus.then(DiskCpu::new),
             rounds: 0,
         }
     }
@@ -191,8 +155,16 @@ impl Place {
     /// Pins or releases the calling thread, the thread of device `number`, if it is time to.
     ///
     /// To be called once in each round of work. At most once in [`WINDOW`] interrupts or [`ROUNDS`]
-    /// rounds it costs host calls: three if something changes, and one while the thread looks.
-    pub fn follow(&mut self, core: &Core, number: usize, interrupts: &Interrupts) {
+    /// rounds it costs host calls: three if something changes, and one while the thread looks. It
+    /// costs three more whenever the vCPU has moved.
+    pub fn follow(
+        &mut self,
+        core: &Core,
+        number: usize,
+        interrupts: &Interrupts,
+        counts: &Counters,
+    ) {
+        self.keep_up(core, interrupts);
         let Some(waits) = self.decide(interrupts) else {
             return;
         };
@@ -201,9 +173,51 @@ impl Place {
         let apart =
             interrupts.looks.load(Ordering::Relaxed) && self.has_others(cpu, &used(core, vcpu));
         let wanted = self.trials.next(self.now, waits, cpu, apart);
+        let stays = wanted == self.now && vcpu == self.vcpu && cpu == self.cpu;
+        let host_wait = interrupts.host_wait().filter(|_| stays);
         if wanted != self.now {
             self.pin(wanted);
         }
+        (self.vcpu, self.cpu) = (vcpu, cpu);
+        if let (Waits::Asleep, Cpus::Only(cpu), Some(took)) = (waits, self.now, host_wait) {
+            self.try_another(core, At { vcpu, cpu }, took, counts);
+        }
+    }
+
+    /// Follows the vCPU at once if it was moved: a thread on another CPU would wake it up there.
+    fn keep_up(&mut self, core: &Core, interrupts: &Interrupts) {
+        let (Cpus::Only(_), Some(cpu)) = (self.now, self.cpu) else {
+            return;
+        };
+        let now = core.cpus.of(self.vcpu);
+        if now != Some(cpu) {
+            self.cpu = now;
+            if let Some(cpu) = now {
+                self.pin(Cpus::Only(cpu));
+            }
+            interrupts.host_wait();
+        }
+    }
+
+    /// Asks for another CPU for the vCPU that waits, if it is time to try one, or to go back.
+    fn try_another(&mut self, core: &Core, at: At, took: u64, counts: &Counters) {
+        let allowed = self.may_use();
+        let Some(trials) = &mut self.disk_cpu else {
+            return;
+        };
+        let allowed = || {
+            let is_set = |cpu: &usize| allowed.is_some_and(|all| all.is_set(*cpu));
+            let all = (0..CpuSet::MAX_CPU).filter(is_set);
+            all.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
+        };
+        if let Some(cpu) = trials.next(at, took, allowed) {
+            tracing::debug!(at.vcpu, at.cpu, cpu, took, "asks for another CPU");
+            core.cpus.ask(at.vcpu, cpu);
+            core.wakeups.wake_watch();
+        }
+        let [tried, gained] = trials.counts();
+        counts.cpu_trials.store(tried, Ordering::Relaxed);
+        counts.cpu_gains.store(gained, Ordering::Relaxed);
     }
 
     fn decide(&mut self, interrupts: &Interrupts) -> Option<Waits> {
@@ -339,62 +353,10 @@ mod tests {
         }
     }
 
-    /// Without trials.
-    fn next(now: Cpus, waits: Waits, cpu: Option<u32>) -> Cpus {
-        Trials::default().next(now, waits, cpu, false)
-    }
-
-    #[test]
-    fn a_thread_follows_a_vcpu_that_waits_and_leaves_one_that_works() {
-        let (one, three) = (Cpus::Only(1), Cpus::Only(3));
-        assert_eq!(next(Cpus::All, Waits::Asleep, Some(3)), three);
-        assert_eq!(next(one, Waits::Asleep, Some(3)), three);
-        assert_eq!(next(one, Waits::Sometimes, Some(3)), one);
-        assert_eq!(next(Cpus::All, Waits::Sometimes, Some(3)), Cpus::All);
-        assert_eq!(next(three, Waits::Rarely, Some(3)), Cpus::All);
-        // A vCPU that may be anywhere.
-        assert_eq!(next(three, Waits::Asleep, Some(u32::MAX)), Cpus::All);
-        assert_eq!(next(three, Waits::Looking, None), Cpus::All);
-    }
-
-    #[test]
-    fn a_thread_that_looks_leaves_a_vcpu_that_looks_alone() {
-        let mut trials = Trials::default();
-        let apart = trials.next(Cpus::Only(3), Waits::Asleep, Some(3), true);
-        assert_eq!(apart, Cpus::AllBut(3));
-        for _ in 0..100 {
-            let next = trials.next(apart, Waits::Looking, Some(3), true);
-            assert_eq!(next, apart);
-        }
-        // One that works is left alone, too.
-        for (waits, looks, expected) in [
-            (Waits::Rarely, true, apart),
-            (Waits::Sometimes, true, apart),
-            (Waits::Asleep, true, apart),
-            (Waits::Rarely, false, Cpus::All),
-            (Waits::Asleep, false, Cpus::Only(3)),
-            (Waits::Looking, false, Cpus::All),
-        ] {
-            assert_eq!(trials.next(apart, waits, Some(3), looks), expected);
-        }
-    }
-
-    /// The vCPU never looks, as with `--without halt-polls`.
-    #[test]
-    fn trials_that_fail_become_rare() {
-        let (mut trials, mut now, mut apart) = (Trials::default(), Cpus::All, 0);
-        let all = 100_000;
-        for _ in 0..all {
-            now = trials.next(now, Waits::Asleep, Some(3), true);
-            apart += u32::from(now == Cpus::AllBut(3));
-        }
-        assert!(apart > 12 && apart < all / 500, "{apart} of {all}");
-    }
-
     /// Suppressed interrupts do not count.
     #[test]
     fn a_pinned_thread_without_interrupts_is_released() {
-        let (mut place, interrupts) = (Place::new(), Interrupts::default());
+        let (mut place, interrupts) = (Place::new(false), Interrupts::default());
         for _ in 0..2 * ROUNDS {
             assert_eq!(place.decide(&interrupts), None);
         }
@@ -419,7 +381,7 @@ mod tests {
             eprintln!("skipped: one CPU");
             return;
         };
-        let mut place = Place::new();
+        let mut place = Place::new(false);
         let only = |cpu: usize| Cpus::Only(u32::try_from(cpu).unwrap());
         place.pin(only(first));
         let mut narrow = CpuSet::new();
@@ -439,7 +401,7 @@ mod tests {
             .find(|&cpu| before.is_set(cpu))
             .unwrap();
         let count = before.count();
-        let mut place = Place::new();
+        let mut place = Place::new(false);
         let cpu = u32::try_from(cpu).unwrap();
         for (cpus, expected) in [
             (Cpus::Only(cpu), 1),

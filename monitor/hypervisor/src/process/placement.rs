@@ -6,6 +6,7 @@
 //! chooses the CPU: several machines must not all begin at CPU 0, and a vCPU must move when its CPU
 //! is taken away.
 
+mod asked;
 mod turns;
 
 use super::core::Core;
@@ -19,6 +20,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use turns::{Busy, Turns};
+
+pub use asked::Asked;
 
 /// `vcpu_cpu`: any CPU.
 const ANY: u32 = u32::MAX;
@@ -133,6 +136,19 @@ fn pin(core: &Core, index: usize, process: &Process, vcpu: usize, cpu: u32) {
     }
 }
 
+/// Moves vCPUs to other CPUs. A host call and a look at a file for each vCPU and process.
+fn move_all(core: &Core, all: &[(usize, u32)]) {
+    for &(vcpu, cpu) in all {
+        tracing::debug!(vcpu, cpu, "moving a vCPU");
+        core.cpus.set_moved();
+        core.cpus.set(&core.shared, vcpu, cpu);
+        core.processes.act(|index, process| {
+            pin(core, index, process, vcpu, cpu);
+            false
+        });
+    }
+}
+
 /// Checks periodically whether the vCPUs are well placed.
 #[derive(Debug)]
 pub struct Balance {
@@ -197,15 +213,7 @@ impl Balance {
             let busy = busy(&placement, &vcpus);
             all = turns.look(&busy, &allowed, turns::wanting(), self.random >> 1);
         }
-        for (vcpu, cpu) in all {
-            tracing::debug!(vcpu, cpu, "moving a vCPU");
-            core.cpus.set_moved();
-            core.cpus.set(&core.shared, vcpu, cpu);
-            core.processes.act(|index, process| {
-                pin(core, index, process, vcpu, cpu);
-                false
-            });
-        }
+        move_all(core, &all);
         self.load = now;
         self.ran = running;
         (self.stolen, self.at) = (stolen, at);

@@ -2,7 +2,11 @@
 //! The host CPU of each vCPU.
 
 use super::shared::Shared;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::size::size;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Nothing is asked for.
+const NONE: u64 = u64::MAX;
 
 /// The monitor's own record. The layer has a copy in the shared area, which a guest could change.
 #[derive(Debug)]
@@ -10,6 +14,8 @@ pub struct VcpuCpus {
     cpus: Vec<AtomicU32>,
     /// A vCPU was moved after the start.
     moved: AtomicBool,
+    /// The vCPU, in the upper half, and the CPU that a device has asked for.
+    asked: AtomicU64,
 }
 
 impl VcpuCpus {
@@ -18,6 +24,7 @@ impl VcpuCpus {
         VcpuCpus {
             cpus: (0..vcpus).map(|_| AtomicU32::new(0)).collect(),
             moved: AtomicBool::new(false),
+            asked: AtomicU64::new(NONE),
         }
     }
 
@@ -38,6 +45,20 @@ impl VcpuCpus {
     pub fn all(&self) -> Vec<u32> {
         let load = |cpu: &AtomicU32| cpu.load(Ordering::SeqCst);
         self.cpus.iter().map(load).collect()
+    }
+
+    /// Asks the watch, which the caller wakes, to move a vCPU to a CPU. Only the last call counts.
+    pub fn ask(&self, vcpu: usize, cpu: u32) {
+        let asked = (vcpu as u64) << 32 | u64::from(cpu);
+        self.asked.store(asked, Ordering::SeqCst);
+    }
+
+    /// Takes what was asked for last.
+    pub fn take_asked(&self) -> Option<(usize, u32)> {
+        let asked = self.asked.swap(NONE, Ordering::SeqCst);
+        let [c0, c1, c2, c3, v0, v1, v2, v3] = asked.to_le_bytes();
+        let vcpu = u32::from_le_bytes([v0, v1, v2, v3]);
+        (asked != NONE).then(|| (size(vcpu.into()), u32::from_le_bytes([c0, c1, c2, c3])))
     }
 
     /// Records that a vCPU was moved after the start.

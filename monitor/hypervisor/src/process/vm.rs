@@ -97,6 +97,8 @@ pub struct Heuristics {
     pub halt_polls: bool,
     /// vCPUs take turns where there are more busy ones than CPUs.
     pub cpu_turns: bool,
+    /// A vCPU that waits for a disk may try other CPUs, if `device_place` is on.
+    pub disk_cpus: bool,
 }
 
 impl Default for Heuristics {
@@ -107,6 +109,7 @@ impl Default for Heuristics {
             costs: true,
             halt_polls: true,
             cpu_turns: true,
+            disk_cpus: true,
         }
     }
 }
@@ -152,7 +155,7 @@ impl Vm {
         tracing::info!(by = signal_scope.word(), "signals are kept inside");
         let layer = Layer::read(config.layer)?;
         let ram = Ram::new(config.memory, config.heuristics.large_pages)?;
-        let devices = Devices::new(devices, ram.size(), config.heuristics.device_place)?;
+        let devices = Devices::new(devices, ram.size(), config.heuristics)?;
         let kernel = Kernel::read(config.kernel, ram.size() - boot::RESERVED)
             .with_context(|| format!("guest {}", config.name))?;
         kernel.store(&ram)?;

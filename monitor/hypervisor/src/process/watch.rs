@@ -15,7 +15,7 @@ use super::core::Core;
 use super::cpu_timer::CpuTimer;
 use super::integrity::Integrity;
 use super::memory_accounts::Accounts;
-use super::placement::{self, Balance};
+use super::placement::{self, Asked, Balance};
 use super::sys::{self, SECOND};
 use super::watch_sleep::WatchSleep;
 use paravane_abi::process::area::VcpuState;
@@ -66,6 +66,7 @@ pub fn run(
 ) {
     let mut watch = Watch {
         balance,
+        moves: Asked::default(),
         accounts,
         integrity,
         parallel: core.vcpus.min(placement::allowed().len()).max(1) as u64,
@@ -104,6 +105,7 @@ struct Watch<'a> {
     sleep: &'a WatchSleep,
     clock: Clock,
     balance: Balance,
+    moves: Asked,
     accounts: Accounts,
     integrity: Integrity,
     /// Processors that can work for this machine at once.
@@ -148,7 +150,8 @@ impl Watch<'_> {
                 self.update_at = 0;
             }
             let asked = self.answer();
-            self.look(woken.by_signal && !asked);
+            let moved = self.moves.carry_out(self.core);
+            self.look(woken.by_signal && !asked && !moved);
         }
     }
 

@@ -102,6 +102,8 @@ pub fn root(word: &str) -> anyhow::Result<Disk> {
             "qcow2" => set(&mut format, option, DiskFormat::Qcow2),
             "vbus" => set(&mut device, option, DiskDevice::Vbus),
             #[cfg(feature = "test-hooks")]
+            "slow" => set(&mut device, option, DiskDevice::VirtioSlow),
+            #[cfg(feature = "test-hooks")]
             "vbus-breaks" => set(&mut device, option, DiskDevice::VbusBreaks),
             #[cfg(feature = "test-hooks")]
             "vbus-vanishes" => set(&mut device, option, DiskDevice::VbusVanishes),

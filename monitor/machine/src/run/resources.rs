@@ -164,6 +164,21 @@ fn check_disks<'a>(disks: impl Iterator<Item = &'a Disk>) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// The virtio device for a disk.
+fn block(disk: blk::Disk, serial: &str, spec: &Spec) -> Block {
+    let mut device = Block::on(disk, serial);
+    if !spec.uses(Heuristic::LoneReads) {
+        device = device.without_lone_reads();
+    }
+    if !spec.uses(Heuristic::DirectReads) {
+        device = device.without_direct_reads();
+    }
+    if !spec.uses(Heuristic::EarlyWrites) {
+        device = device.without_early_writes();
+    }
+    device
+}
+
 /// The device for a disk, the machine's `index`th.
 fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     let mode = match disk.mode {
@@ -181,23 +196,14 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
     };
     let open = || blk::Disk::open_as(&disk.file, format, mode);
     let serial = format!("disk{index}");
-    let lone = spec.uses(Heuristic::LoneReads);
-    let direct = spec.uses(Heuristic::DirectReads);
-    let early = spec.uses(Heuristic::EarlyWrites);
     let fault = match disk.device {
         DiskDevice::Bus => return bus::disk(&disk.file.to_string_lossy()),
-        DiskDevice::Virtio => {
-            let mut device = Block::on(open()?, &serial);
-            if !lone {
-                device = device.without_lone_reads();
-            }
-            if !direct {
-                device = device.without_direct_reads();
-            }
-            if !early {
-                device = device.without_early_writes();
-            }
-            return Ok(Model::virtio(device));
+        DiskDevice::Virtio => return Ok(Model::virtio(block(open()?, &serial, spec))),
+        #[cfg(feature = "test-hooks")]
+        DiskDevice::VirtioSlow => {
+            return Ok(Model::virtio(
+                block(open()?, &serial, spec).slow_on_the_first_cpu(),
+            ));
         }
         DiskDevice::Vbus => Fault::None,
         #[cfg(feature = "test-hooks")]
@@ -206,13 +212,13 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
         DiskDevice::VbusVanishes => Fault::Vanishes(500),
     };
     let mut device = bridge::Disk::new(open()?, &serial);
-    if !lone {
+    if !spec.uses(Heuristic::LoneReads) {
         device = device.without_lone_reads();
     }
-    if !direct {
+    if !spec.uses(Heuristic::DirectReads) {
         device = device.without_direct_reads();
     }
-    if !early {
+    if !spec.uses(Heuristic::EarlyWrites) {
         device = device.without_early_writes();
     }
     let bridge = Bridge::disk(device.with_fault(fault))?;

@@ -202,7 +202,7 @@ const ROWS: [Row; 16] = [
 /// What devices count: the name, what it is, its value.
 type DeviceRow = (&'static str, &'static str, fn(&Figures) -> u64);
 
-const DEVICE_ROWS: [DeviceRow; 11] = [
+const DEVICE_ROWS: [DeviceRow; 13] = [
     ("requests", "chains of buffers given back", |f| f.requests),
     (
         "bytes_from_guest",
@@ -227,6 +227,16 @@ const DEVICE_ROWS: [DeviceRow; 11] = [
     }),
     ("interrupts", "interrupts", |f| f.interrupts),
     ("resets", "times that a driver broke a rule", |f| f.resets),
+    (
+        "cpu_trials",
+        "times that a vCPU which waits for the device tried another CPU",
+        |f| f.cpu_trials,
+    ),
+    (
+        "cpu_gains",
+        "those of them after which it stayed there",
+        |f| f.cpu_gains,
+    ),
     ("buffers", "buffers of chains that were taken", |f| {
         f.buffers
     }),

@@ -39,7 +39,7 @@ macro_rules! guess {
 
 /// In the order of docs/tuning.md. Guesses of the layer have no switches, except for halt polls.
 /// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
-static GUESSES: [Guess; 28] = [
+static GUESSES: [Guess; 29] = [
     guess!("costs", "--without", "costs"),
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
@@ -60,6 +60,7 @@ static GUESSES: [Guess; 28] = [
     guess!("cpu-turns", "--without", "cpu-turns"),
     guess!("large-pages", "--without", "large-pages"),
     guess!("device-place", "--without", "device-place"),
+    at(Place::Disk, guess!("disk-cpus", "--without", "disk-cpus")),
     at(Place::Disk, guess!("lone-reads", "--without", "lone-reads")),
     at(
         Place::Disk,
