@@ -137,7 +137,7 @@ pub const ALARM_MIN_PERIOD_NS: u64 = 0x2710;
 pub const RUN_OFF: u64 = 0x0;
 /// Runs, or has lost its processor since it began to: lock.preempted tells.
 pub const RUN_RUNNING: u64 = 0x1;
-/// Waits in cpu.halt or lock.wait.
+/// Waits in cpu.halt or lock.wait, without a processor; one that polls for the end of its halt is running.
 pub const RUN_HALTED: u64 = 0x2;
 /// Wants to run and has not begun to: it was woken, or moves between address spaces.
 pub const RUN_READY: u64 = 0x3;

@@ -284,6 +284,7 @@ fn without_costs_nothing_is_guessed() {
         "populate",
         "neighbours",
         "rcu_expedite",
+        "wake_here",
         "sites",
         "shared_sites",
     ] {

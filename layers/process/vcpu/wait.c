@@ -86,6 +86,8 @@ static void look(struct vcpu *v, struct halt *h)
 	if (!poll_begin(v))
 		return;
 	announce(v);
+	/* For the others: a wake is no start of a processor. */
+	WRITE_ONCE(v->run.state, VMI_RUN_RUNNING);
 	do
 		won = something(v, h);
 	while (!won && poll_on(v));

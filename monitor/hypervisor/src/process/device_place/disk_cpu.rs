@@ -18,6 +18,8 @@ const BETTER: (u64, u64) = (7, 8);
 const FIRST: u32 = 4;
 const PAUSE: u32 = 16;
 const PAUSE_MOST: u32 = 4096;
+/// The same if another vCPU waits, and an earlier trial has found a better CPU than its own.
+const SOON: u32 = 1;
 /// Trials that must contradict an earlier one.
 const DOUBTS: u32 = 2;
 /// Decisions for which a trial waits until the vCPU has moved.
@@ -168,7 +170,7 @@ impl DiskCpu {
         // same vCPU, something else has moved it there, maybe another disk: no contest for a CPU.
         let known = self.better.filter(|better| better.cpu != at.cpu);
         if known.is_some_and(|better| better.vcpu != at.vcpu) {
-            self.pause = self.pause.min(PAUSE);
+            self.pause = self.pause.min(SOON);
         }
         if self.pause > 0 {
             self.pause -= 1;

@@ -29,6 +29,10 @@ void __init vmi_init_costs(void)
 	vmi_copy_ahead = faults;
 	/* Ticks are few because each is costly, so what waits for some of them waits long. */
 	vmi_expedites = faults;
+#ifdef CONFIG_SMP
+	/* Where a fault is one of a host, a vCPU that sleeps is a thread of the host. */
+	vmi_wakes_here = faults;
+#endif
 	vmi_fork_eager = fork;
 	vmi_neighbours = c->run_pages >= VMI_USEFUL_RUN;
 #ifdef CONFIG_VMI_USER_TEXT

@@ -39,7 +39,7 @@ macro_rules! guess {
 
 /// In the order of docs/tuning.md. Guesses of the layer have no switches, except for halt polls.
 /// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
-static GUESSES: [Guess; 29] = [
+static GUESSES: [Guess; 30] = [
     guess!("costs", "--without", "costs"),
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
@@ -54,6 +54,7 @@ static GUESSES: [Guess; 29] = [
     of_folder(guess!("whole-folders", "--append", "fuse.whole_folders=0")),
     of_folder(guess!("write-around", "--append", "fuse.write_around=0")),
     of_folder(guess!("read-nearby", "--append", "fuse.read_nearby=0")),
+    guess!("wake-here", "--append", "vmi.wake_here=0"),
     guess!("rcu-expedite", "--append", "vmi.rcu_expedite=0"),
     guess!("pv-locks", "--append", "vmi.pv_locks=0"),
     guess!("halt-polls", "--without", "halt-polls"),

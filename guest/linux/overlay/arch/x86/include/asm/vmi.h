@@ -80,6 +80,14 @@ bool vmi_has_breakpoints(void);
 /* Whether a grace period of RCU is to interrupt the CPUs, and not to wait for their ticks. */
 bool vmi_expedite_grace_period(void);
 
+#ifdef CONFIG_SMP
+/*
+ * Whether a task that slept on CPU @prev is better woken on this CPU, where @running tasks want to
+ * run. Preemption is off.
+ */
+bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running);
+#endif
+
 #else
 
 static inline bool vmi_has_breakpoints(void)
@@ -88,6 +96,11 @@ static inline bool vmi_has_breakpoints(void)
 }
 
 static inline bool vmi_expedite_grace_period(void)
+{
+	return false;
+}
+
+static inline bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running)
 {
 	return false;
 }

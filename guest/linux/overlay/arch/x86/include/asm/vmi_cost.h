@@ -162,6 +162,25 @@
 /* The most entries that one fork copies so: exec or exit undoes the copying. */
 #define VMI_FORK_FILE_PAGES 1024
 
+/* Wakes */
+
+/*
+ * A task that runs for at most this time in ns before it sleeps, on average, keeps a task that it
+ * wakes waiting for less than the start of an idle vCPU takes, which is 30 microseconds and more.
+ */
+#define VMI_WAKER_RUN_NS 50000
+
+/*
+ * A run of this time in ns is long. A task that has run for so long is not expected to sleep soon
+ * for a number of its wakes, at first and at most: a program often begins with a long run.
+ */
+#define VMI_WAKER_LONG_NS 250000
+#define VMI_WAKER_PAUSE 8
+#define VMI_WAKER_PAUSE_MOST 512
+
+/* A task that has woken this many others since it has slept runs on, as far as it is known. */
+#define VMI_WAKES_AT_ONCE 4
+
 /* Sites in user text */
 
 /*

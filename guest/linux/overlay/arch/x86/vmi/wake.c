@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tasks that are woken on the CPU of their waker.
+ *
+ * Linux wakes a task on the CPU on which it slept, if that is idle. On a processor this costs about
+ * a microsecond. A vCPU that sleeps in the layer costs its waker a system call of the host, and the
+ * start of an idle processor, which on a host that is a virtual machine takes as long as a read of
+ * a disk. A program that waits for a thread of the kernel, which waits for a disk, pays that twice
+ * each time.
+ *
+ * So the task is woken here if this CPU has been idle, or if the task that runs here will sleep
+ * soon: it has slept after short runs of late. The scheduler does so only while this CPU has
+ * time for both. A vCPU that polls is awake, and a task that slept there is woken there.
+ *
+ * How long a task runs is its CPU time divided by the times that it has slept, between two wakes by
+ * it. One that has run for long is not expected to sleep soon for some wakes, and for twice as many
+ * each time, so that little of the time is lost by waits for one that does not.
+ *
+ * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so.
+ */
+#include <linux/debugfs.h>
+#include <linux/moduleparam.h>
+#include <linux/percpu.h>
+#include <linux/sched.h>
+#include <linux/sched/idle.h>
+#include <linux/seq_file.h>
+#include <asm/vmi.h>
+#include <asm/vmi_cost.h>
+#include "vmi.h"
+
+#undef MODULE_PARAM_PREFIX
+#define MODULE_PARAM_PREFIX "vmi."
+
+/* Tasks of one program have numbers that are close to each other. */
+#define WAKERS 256
+
+/*
+ * The most tasks that want to run here. This CPU is mostly idle, so one beside the waker is a task
+ * that it has just woken, or one that was about to sleep when the waker was woken.
+ */
+#define CROWD 2
+
+/* So many wakes without a long run, for each of the last pause, make the next pause shorter. */
+#define GOOD 32
+
+/* What is known of a task that wakes others. */
+struct waker {
+	const struct task_struct *task;
+	/* at its last wake: its CPU time in ns, and how often it had slept */
+	u64 ran;
+	unsigned long slept;
+	/* mean time from one sleep to the next, ns; U32_MAX: not known */
+	u32 run_ns;
+	/* wakes since it has last slept */
+	u16 at_once;
+	/* wakes for which it is not expected to sleep soon, and their number after the last long run */
+	u16 pause;
+	u16 last_pause;
+	/* wakes since then, or since that number has become smaller */
+	u16 good;
+};
+
+/* An entry is its task's, and the CPU's on which that runs. Two tasks may fight for one. */
+static struct waker wakers[WAKERS];
+
+/* Where a task was woken that might be woken here, or why it was not. */
+enum decision {
+	WAKE_HERE,		/* beside a waker that will sleep soon */
+	WAKE_IDLE,		/* on this CPU, which was idle */
+	WAKE_AWAKE,		/* its own vCPU is awake */
+	WAKE_CROWD,		/* several tasks want to run here */
+	WAKE_UNKNOWN,		/* the waker has no past */
+	WAKE_LONG,		/* the waker runs for long */
+	WAKE_PAUSE,		/* the waker has run for very long of late */
+	WAKE_MANY,		/* the waker wakes many */
+	DECISIONS
+};
+
+static DEFINE_PER_CPU(u64 [DECISIONS], decisions);
+
+bool vmi_wakes_here __read_mostly;
+module_param_named(wake_here, vmi_wakes_here, bool, 0644);
+MODULE_PARM_DESC(wake_here, "a task whose vCPU sleeps is woken beside a waker that will sleep soon");
+
+/* Whether the current task is going to sleep soon, as far as its past tells. */
+static enum decision sleeps_soon(void)
+{
+	struct waker *w = &wakers[current->pid % WAKERS];
+	u64 ran = current->se.sum_exec_runtime, each;
+	unsigned long slept = current->nvcsw;
+
+	/* It does not return. */
+	if (current->flags & PF_EXITING)
+		return WAKE_HERE;
+	if (w->task != current || slept < w->slept || ran < w->ran) {
+		*w = (struct waker){
+			.task = current,
+			.ran = ran,
+			.slept = slept,
+			.run_ns = U32_MAX,
+			.last_pause = VMI_WAKER_PAUSE / 2,
+		};
+		return WAKE_UNKNOWN;
+	}
+	if (slept == w->slept) {
+		if (++w->at_once >= VMI_WAKES_AT_ONCE)
+			return WAKE_MANY;
+	} else {
+		each = (ran - w->ran) / (slept - w->slept);
+		if (each > VMI_WAKER_LONG_NS) {
+			w->last_pause = min(w->last_pause * 2, VMI_WAKER_PAUSE_MOST);
+			w->pause = w->last_pause;
+			w->good = 0;
+		} else if (++w->good == GOOD * w->last_pause && w->last_pause > VMI_WAKER_PAUSE / 2) {
+			w->last_pause /= 2;
+			w->good = 0;
+		}
+		/* One run says little, however long it was. */
+		each = min_t(u64, each, 2 * VMI_WAKER_RUN_NS);
+		w->run_ns = w->run_ns == U32_MAX ? each : (w->run_ns * 7 + each) / 8;
+		w->ran = ran;
+		w->slept = slept;
+		w->at_once = 0;
+	}
+	if (w->pause) {
+		w->pause--;
+		return WAKE_PAUSE;
+	}
+	if (w->run_ns == U32_MAX)
+		return WAKE_UNKNOWN;
+	return w->run_ns < VMI_WAKER_RUN_NS ? WAKE_HERE : WAKE_LONG;
+}
+
+/* Whether a vCPU waits in the layer without a processor. */
+static bool sleeps(int cpu)
+{
+	const struct vmi_run_state *state = vmi_run_state(cpu);
+
+	return idle_cpu(cpu) && state && READ_ONCE(state->state) == VMI_RUN_HALTED;
+}
+
+static enum decision decide(int cpu, int prev, unsigned int running)
+{
+	if (prev != cpu && !sleeps(prev))
+		return WAKE_AWAKE;
+	if (is_idle_task(current))
+		return idle_cpu(cpu) ? WAKE_IDLE : WAKE_CROWD;
+	/* One that slept here would be woken on any idle CPU, which most likely sleeps. */
+	return running <= CROWD ? sleeps_soon() : WAKE_CROWD;
+}
+
+/* Runs with preemption off, mostly with interrupts off, too. */
+bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running)
+{
+	int cpu = smp_processor_id();
+	enum decision decision;
+
+	if (!READ_ONCE(vmi_wakes_here) || !cpumask_test_cpu(cpu, task->cpus_ptr))
+		return false;
+	decision = decide(cpu, prev, running);
+	this_cpu_inc(decisions[decision]);
+	return decision == WAKE_HERE || decision == WAKE_IDLE;
+}
+
+static int wakes_show(struct seq_file *file, void *unused)
+{
+	static const char *const names[DECISIONS] = {
+		[WAKE_HERE] = "here",
+		[WAKE_IDLE] = "idle",
+		[WAKE_AWAKE] = "awake",
+		[WAKE_CROWD] = "crowd",
+		[WAKE_UNKNOWN] = "unknown",
+		[WAKE_LONG] = "long",
+		[WAKE_PAUSE] = "pause",
+		[WAKE_MANY] = "many",
+	};
+	unsigned int i, cpu;
+
+	for (i = 0; i < DECISIONS; i++) {
+		u64 count = 0;
+
+		for_each_possible_cpu(cpu)
+			count += READ_ONCE(per_cpu(decisions[i], cpu));
+		seq_printf(file, "%s %llu\n", names[i], count);
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(wakes);
+
+static int __init wake_init(void)
+{
+	if (!vmi_run_state(0))
+		return 0;
+	debugfs_create_file("wakes", 0444, vmi_debugfs(), NULL, &wakes_fops);
+	return 0;
+}
+late_initcall(wake_init);
