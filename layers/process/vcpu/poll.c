@@ -42,11 +42,12 @@
 /* Looks until the other vCPUs are examined again. */
 #define POLL_EXAMINE 16
 
-/* One that was woken and waits for its processor runs soon. */
+/* One that was woken and waits for its processor runs soon, also if it was woken as it polled. */
 static bool runs(const struct vcpu *v)
 {
 	return READ_ONCE(v->s.state) == PHV_VCPU_RUNNING ||
-	       READ_ONCE(v->run.state) == VMI_RUN_READY;
+	       READ_ONCE(v->run.state) == VMI_RUN_READY ||
+	       (READ_ONCE(v->s.polling) && READ_ONCE(v->woken));
 }
 
 /* The other vCPUs that run. */

@@ -23,7 +23,7 @@ use paravane_wakeup::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interrupts from one decision to the next: a host call pays off over this many.
 const WINDOW: u32 = 32;
@@ -32,6 +32,10 @@ const WINDOW: u32 = 32;
 const ROUNDS: u32 = 256;
 /// The number for a thread that looks for work: each look is a round.
 const LOOKS: u32 = 4096;
+/// The shortest time from one request to move a vCPU to the next trial: each request wakes the
+/// watch, and a guest decides how fast its disk is.
+const ASKED: Duration = Duration::from_millis(10);
+
 /// The interrupts of a device since the last decision.
 #[derive(Debug, Default)]
 pub struct Interrupts {
@@ -133,6 +137,8 @@ pub struct Place {
     cpu: Option<u32>,
     /// Trials of other CPUs for that vCPU; `None`: there are none.
     disk_cpu: Option<DiskCpu>,
+    /// When such a vCPU was last asked to move.
+    asked: Option<Instant>,
     /// Rounds since the last decision.
     rounds: u32,
 }
@@ -148,6 +154,7 @@ impl Place {
             vcpu: 0,
             cpu: None,
             disk_cpu: disk_cpus.then(DiskCpu::new),
+            asked: None,
             rounds: 0,
         }
     }
@@ -201,23 +208,30 @@ impl Place {
 
     /// Asks for another CPU for the vCPU that waits, if it is time to try one, or to go back.
     fn try_another(&mut self, core: &Core, at: At, took: u64, counts: &Counters) {
-        let allowed = self.may_use();
-        let Some(trials) = &mut self.disk_cpu else {
+        let Some(mut trials) = self.disk_cpu.take() else {
             return;
         };
-        let allowed = || {
-            let is_set = |cpu: &usize| allowed.is_some_and(|all| all.is_set(*cpu));
-            let all = (0..CpuSet::MAX_CPU).filter(is_set);
-            all.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
-        };
-        if let Some(cpu) = trials.next(at, took, allowed) {
-            tracing::debug!(at.vcpu, at.cpu, cpu, took, "asks for another CPU");
-            core.cpus.ask(at.vcpu, cpu);
-            core.wakeups.wake_watch();
+        let early = self.asked.is_some_and(|asked| asked.elapsed() < ASKED);
+        if !(trials.rests() && early) {
+            if let Some(cpu) = trials.next(at, took, || self.cpus_of_process()) {
+                tracing::debug!(at.vcpu, at.cpu, cpu, took, "asks for another CPU");
+                self.asked = Some(Instant::now());
+                core.cpus.ask(at.vcpu, cpu, trials.goes_back());
+                core.wakeups.wake_watch();
+            }
+            let [tried, gained] = trials.counts();
+            counts.cpu_trials.store(tried, Ordering::Relaxed);
+            counts.cpu_gains.store(gained, Ordering::Relaxed);
         }
-        let [tried, gained] = trials.counts();
-        counts.cpu_trials.store(tried, Ordering::Relaxed);
-        counts.cpu_gains.store(gained, Ordering::Relaxed);
+        self.disk_cpu = Some(trials);
+    }
+
+    /// The CPUs that the thread may use, in ascending order.
+    fn cpus_of_process(&self) -> Vec<u32> {
+        let allowed = self.may_use();
+        let is_set = |cpu: &usize| allowed.is_some_and(|all| all.is_set(*cpu));
+        let all = (0..CpuSet::MAX_CPU).filter(is_set);
+        all.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
     }
 
     fn decide(&mut self, interrupts: &Interrupts) -> Option<Waits> {

@@ -5,6 +5,8 @@ use super::shared::Shared;
 use crate::size::size;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// Of what is asked for: the vCPU goes back to where it was.
+const BACK: u64 = 1 << 63;
 /// Nothing is asked for.
 const NONE: u64 = u64::MAX;
 
@@ -47,18 +49,21 @@ impl VcpuCpus {
         self.cpus.iter().map(load).collect()
     }
 
-    /// Asks the watch, which the caller wakes, to move a vCPU to a CPU. Only the last call counts.
-    pub fn ask(&self, vcpu: usize, cpu: u32) {
-        let asked = (vcpu as u64) << 32 | u64::from(cpu);
+    /// Asks the watch, which the caller wakes, to move a vCPU to a CPU. `back`: it was moved from
+    /// there. Only the last call counts.
+    pub fn ask(&self, vcpu: usize, cpu: u32, back: bool) {
+        let back = if back { BACK } else { 0 };
+        let asked = back | (vcpu as u64) << 32 | u64::from(cpu);
         self.asked.store(asked, Ordering::SeqCst);
     }
 
-    /// Takes what was asked for last.
-    pub fn take_asked(&self) -> Option<(usize, u32)> {
+    /// Takes what was asked for last: the vCPU, its CPU, and whether it goes back.
+    pub fn take_asked(&self) -> Option<(usize, u32, bool)> {
         let asked = self.asked.swap(NONE, Ordering::SeqCst);
-        let [c0, c1, c2, c3, v0, v1, v2, v3] = asked.to_le_bytes();
-        let vcpu = u32::from_le_bytes([v0, v1, v2, v3]);
-        (asked != NONE).then(|| (size(vcpu.into()), u32::from_le_bytes([c0, c1, c2, c3])))
+        let [c0, c1, c2, c3, v0, v1, v2, v3] = (asked & !BACK).to_le_bytes();
+        let vcpu = size(u32::from_le_bytes([v0, v1, v2, v3]).into());
+        let cpu = u32::from_le_bytes([c0, c1, c2, c3]);
+        (asked != NONE).then_some((vcpu, cpu, asked & BACK != 0))
     }
 
     /// Records that a vCPU was moved after the start.

@@ -110,6 +110,17 @@ impl DiskCpu {
         }
     }
 
+    /// Whether no trial is under way.
+    pub fn rests(&self) -> bool {
+        self.trial.is_none()
+    }
+
+    /// Whether a vCPU goes back to where it was.
+    pub fn goes_back(&self) -> bool {
+        self.trial
+            .is_some_and(|trial| matches!(trial.step, Step::Back))
+    }
+
     /// Trials so far, and those after which the vCPU stayed on the other CPU.
     pub fn counts(&self) -> [u64; 2] {
         [self.trials, self.gains]
@@ -151,8 +162,10 @@ impl DiskCpu {
             self.trial = None;
             return None;
         }
-        // What an earlier trial found about the CPU at home is still true. If one found that this
-        // CPU is better, one of both trials was disturbed.
+        if trial.took.saturating_mul(of) <= took.saturating_mul(part) {
+            (self.better, self.doubts) = (Some(trial.home), 0);
+        }
+        // If an earlier trial found that this CPU is better, one of both trials was disturbed.
         self.doubts += u32::from(self.better.is_some_and(|better| better.cpu == at.cpu));
         if self.doubts == DOUBTS {
             (self.better, self.doubts) = (None, 0);

@@ -16,7 +16,8 @@
  * it. One that has run for long is not expected to sleep soon for some wakes, and for twice as many
  * each time, so that little of the time is lost by waits for one that does not.
  *
- * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so.
+ * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so, as far as the scheduler
+ * found time for them here, and of those that were not.
  */
 #include <linux/debugfs.h>
 #include <linux/moduleparam.h>
@@ -32,7 +33,7 @@
 #define MODULE_PARAM_PREFIX "vmi."
 
 /* Tasks of one program have numbers that are close to each other. */
-#define WAKERS 256
+#define WAKERS 1024
 
 /*
  * The most tasks that want to run here. This CPU is mostly idle, so one beside the waker is a task
@@ -53,14 +54,18 @@ struct waker {
 	u32 run_ns;
 	/* wakes since it has last slept */
 	u16 at_once;
-	/* wakes for which it is not expected to sleep soon, and their number after the last long run */
+	/* wakes for which it is not expected to sleep soon */
 	u16 pause;
+	/* their number after the last long run */
 	u16 last_pause;
 	/* wakes since then, or since that number has become smaller */
 	u16 good;
 };
 
-/* An entry is its task's, and the CPU's on which that runs. Two tasks may fight for one. */
+/*
+ * Only the CPU on which a task runs changes its entry. Two tasks may have the same entry: each then
+ * begins without a past again and again.
+ */
 static struct waker wakers[WAKERS];
 
 /* Where a task was woken that might be woken here, or why it was not. */
@@ -80,19 +85,37 @@ static DEFINE_PER_CPU(u64 [DECISIONS], decisions);
 
 bool vmi_wakes_here __read_mostly;
 module_param_named(wake_here, vmi_wakes_here, bool, 0644);
-MODULE_PARM_DESC(wake_here, "a task whose vCPU sleeps is woken beside a waker that will sleep soon");
+MODULE_PARM_DESC(wake_here, "tasks are woken beside wakers that sleep soon, if their vCPU sleeps");
+
+/* A task that has slept some times since its last wake has run for so long each time, ns. */
+static void learn(struct waker *w, u64 each)
+{
+	if (each > VMI_WAKER_LONG_NS) {
+		w->last_pause = min(w->last_pause * 2, VMI_WAKER_PAUSE_MOST);
+		w->pause = w->last_pause;
+		w->good = 0;
+	} else if (++w->good == GOOD * w->last_pause && w->last_pause > VMI_WAKER_PAUSE / 2) {
+		w->last_pause /= 2;
+		w->good = 0;
+	}
+	/* One run says little, however long it was. */
+	each = min_t(u64, each, 2 * VMI_WAKER_RUN_NS);
+	w->run_ns = w->run_ns == U32_MAX ? each : (w->run_ns * 7 + each) / 8;
+	w->at_once = 0;
+}
 
 /* Whether the current task is going to sleep soon, as far as its past tells. */
 static enum decision sleeps_soon(void)
 {
 	struct waker *w = &wakers[current->pid % WAKERS];
-	u64 ran = current->se.sum_exec_runtime, each;
-	unsigned long slept = current->nvcsw;
+	/* Up to the last tick, if it has not slept since. */
+	u64 ran = current->se.sum_exec_runtime, before = READ_ONCE(w->ran);
+	unsigned long slept = current->nvcsw, slept_before = READ_ONCE(w->slept);
 
 	/* It does not return. */
 	if (current->flags & PF_EXITING)
-		return WAKE_HERE;
-	if (w->task != current || slept < w->slept || ran < w->ran) {
+		return in_task() ? WAKE_HERE : WAKE_LONG;
+	if (READ_ONCE(w->task) != current || slept < slept_before || ran < before) {
 		*w = (struct waker){
 			.task = current,
 			.ran = ran,
@@ -102,25 +125,15 @@ static enum decision sleeps_soon(void)
 		};
 		return WAKE_UNKNOWN;
 	}
-	if (slept == w->slept) {
+	if (slept == slept_before) {
 		if (++w->at_once >= VMI_WAKES_AT_ONCE)
 			return WAKE_MANY;
+		if (ran - before > VMI_WAKER_LONG_NS)
+			return WAKE_LONG;
 	} else {
-		each = (ran - w->ran) / (slept - w->slept);
-		if (each > VMI_WAKER_LONG_NS) {
-			w->last_pause = min(w->last_pause * 2, VMI_WAKER_PAUSE_MOST);
-			w->pause = w->last_pause;
-			w->good = 0;
-		} else if (++w->good == GOOD * w->last_pause && w->last_pause > VMI_WAKER_PAUSE / 2) {
-			w->last_pause /= 2;
-			w->good = 0;
-		}
-		/* One run says little, however long it was. */
-		each = min_t(u64, each, 2 * VMI_WAKER_RUN_NS);
-		w->run_ns = w->run_ns == U32_MAX ? each : (w->run_ns * 7 + each) / 8;
+		learn(w, (ran - before) / (slept - slept_before));
 		w->ran = ran;
 		w->slept = slept;
-		w->at_once = 0;
 	}
 	if (w->pause) {
 		w->pause--;
