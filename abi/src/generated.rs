@@ -135,9 +135,9 @@ pub const ALARM_MIN_PERIOD_NS: u64 = 0x2710;
 // Run states of a vCPU: vmi_run_state.state
 /// Waits for STARTUP.
 pub const RUN_OFF: u64 = 0x0;
-/// Runs, or has lost its processor since it began to: lock.preempted tells.
+/// Runs, polls in cpu.halt, or has lost its processor: lock.preempted tells.
 pub const RUN_RUNNING: u64 = 0x1;
-/// Waits in cpu.halt or lock.wait, without a processor; one that polls for the end of its halt is running.
+/// Waits in cpu.halt or lock.wait, without a processor.
 pub const RUN_HALTED: u64 = 0x2;
 /// Wants to run and has not begun to: it was woken, or moves between address spaces.
 pub const RUN_READY: u64 = 0x3;

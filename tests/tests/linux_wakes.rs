@@ -9,21 +9,22 @@ use paravane_tests::conditions::has_two_cpus;
 use paravane_tests::{linux, program, source_root, vm};
 
 const WAKES: u32 = 2000;
-/// Tries, of which one must be as on a host that other programs leave in peace.
+/// The tries, and how many of them must be right. Other programs of the host can disturb some.
 const TRIES: usize = 5;
+const RIGHT: usize = 3;
 
 /// What one run counts.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Answers from the CPU of the waker.
     together: u32,
-    /// Answers that came late.
-    late: u32,
+    /// Turns in which both programs computed, one after the other.
+    in_turn: u32,
     /// Wakes beside the waker, as the kernel counts them.
     here: u32,
 }
 
-/// Wakes another program [`WAKES`] times. The waker computes each `long`th time; 0: never.
+/// Wakes another program [`WAKES`] times. Both compute each `long`th time; 0: never.
 fn run(append: &str, long: u32) -> Run {
     let folder = tempfile::tempdir().unwrap();
     linux::compile(
@@ -46,33 +47,37 @@ fn run(append: &str, long: u32) -> Run {
     let mut next = || all.next().unwrap();
     let run = Run {
         together: next(),
-        late: next(),
+        in_turn: next(),
         here: next(),
     };
     println!("{append} {long}: {run:?}");
     run
 }
 
-fn once(what: &str, append: &str, long: u32, right: impl Fn(Run) -> bool) {
-    if has_two_cpus() {
-        let found = (0..TRIES).any(|_| right(run(append, long)));
-        assert!(found, "{what}: in none of {TRIES} runs");
+fn mostly(what: &str, append: &str, long: u32, right: impl Fn(Run) -> bool) {
+    if !has_two_cpus() {
+        return;
     }
+    let tries = (0..TRIES).map(|_| right(run(append, long)));
+    let found = tries.filter(|right| *right).take(RIGHT).count();
+    assert_eq!(found, RIGHT, "{what}: right runs of {TRIES}");
 }
 
 #[test]
 fn a_program_that_answers_runs_where_its_waker_waits() {
-    once("together", "", 0, |run| run.together > WAKES * 3 / 4);
-    once("apart without it", "vmi.wake_here=0", 0, |run| {
+    mostly("together", "", 0, |run| run.together > WAKES * 3 / 4);
+    mostly("apart without it", "vmi.wake_here=0", 0, |run| {
         run.together < WAKES / 2 && run.here == 0
     });
 }
 
-/// A waker that goes on to compute keeps the other program waiting for less than one of 128 wakes,
-/// after it has done so for the first times.
+/// Two programs that could compute at the same time do so, although the waker mostly sleeps soon:
+/// fewer than one wake of 128 makes one of them wait for the other.
 #[test]
-fn a_waker_that_computes_rarely_keeps_others_waiting() {
-    for long in [1, 4, 16, 50, 150] {
-        once("not late", "", long, |run| run.late <= WAKES / 64);
+fn a_waker_that_sometimes_computes_rarely_keeps_others_waiting() {
+    for long in [4, 16, 50] {
+        mostly("at the same time", "", long, |run| {
+            run.in_turn < WAKES / 128
+        });
     }
 }

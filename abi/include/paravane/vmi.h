@@ -85,8 +85,8 @@
 
 /* Run states of a vCPU: vmi_run_state.state */
 #define VMI_RUN_OFF 0x0 /* waits for STARTUP */
-#define VMI_RUN_RUNNING 0x1 /* runs, or has lost its processor since it began to: lock.preempted tells */
-#define VMI_RUN_HALTED 0x2 /* waits in cpu.halt or lock.wait, without a processor; one that polls for the end of its halt is running */
+#define VMI_RUN_RUNNING 0x1 /* runs, polls in cpu.halt, or has lost its processor: lock.preempted tells */
+#define VMI_RUN_HALTED 0x2 /* waits in cpu.halt or lock.wait, without a processor */
 #define VMI_RUN_READY 0x3 /* wants to run and has not begun to: it was woken, or moves between address spaces */
 
 /* Times of lock.preempted, ns */

@@ -86,7 +86,7 @@ static void look(struct vcpu *v, struct halt *h)
 	if (!poll_begin(v))
 		return;
 	announce(v);
-	/* For the others: a wake is no start of a processor. */
+	/* Other vCPUs read it: this one has a processor, so a wake starts none. */
 	WRITE_ONCE(v->run.state, VMI_RUN_RUNNING);
 	do
 		won = something(v, h);

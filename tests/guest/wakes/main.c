@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * wakes COUNT LONG: a process wakes another one COUNT times, each time after a pause, and waits for
- * its answer. Before each LONGth wait it computes for WORK_US; LONG 0: it never does.
+ * its answer. In each LONGth turn both compute for WORK_US of CPU time before that; LONG 0: never.
  *
- * Prints how often both were on one CPU, and how often the other process ran later than LATE_US
- * after it was woken.
+ * Prints in how many turns both were on one CPU, and how many turns took so long that the two
+ * computed one after the other.
  */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,30 +16,33 @@
 
 #define PAUSE_US 500
 #define WORK_US 3000
-#define LATE_US 1000
 
-static long now_us(void)
+static long now_us(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000L + t.tv_nsec / 1000;
 }
 
-struct answer {
-	int cpu;
-	int late;
-};
+static void compute(void)
+{
+	long end = now_us(CLOCK_PROCESS_CPUTIME_ID) + WORK_US;
+
+	while (now_us(CLOCK_PROCESS_CPUTIME_ID) < end)
+		;
+}
 
 static int answer(int from, int to)
 {
-	struct answer answer;
-	long sent;
+	bool computes;
+	int cpu;
 
-	while (read(from, &sent, sizeof(sent)) == sizeof(sent)) {
-		answer.late = now_us() - sent > LATE_US;
-		answer.cpu = sched_getcpu();
-		if (write(to, &answer, sizeof(answer)) != sizeof(answer))
+	while (read(from, &computes, sizeof(computes)) == sizeof(computes)) {
+		if (computes)
+			compute();
+		cpu = sched_getcpu();
+		if (write(to, &cpu, sizeof(cpu)) != sizeof(cpu))
 			return 1;
 	}
 	return 0;
@@ -46,10 +50,9 @@ static int answer(int from, int to)
 
 int main(int argc, char **argv)
 {
-	int count = argc > 2 ? atoi(argv[1]) : 0, every = argc > 2 ? atoi(argv[2]) : -1, i;
+	int count = argc > 2 ? atoi(argv[1]) : 0, every = argc > 2 ? atoi(argv[2]) : -1, i, cpu;
 	const struct timespec pause = { .tv_nsec = PAUSE_US * 1000L };
-	int there[2], back[2], together = 0, late = 0;
-	struct answer one;
+	int there[2], back[2], together = 0, in_turn = 0;
 
 	if (count <= 0 || every < 0 || pipe(there) || pipe(back))
 		return 1;
@@ -61,19 +64,20 @@ int main(int argc, char **argv)
 		return answer(there[0], back[1]);
 	}
 	for (i = 1; i <= count; i++) {
-		long sent;
+		bool computes = every && i % every == 0;
+		long start;
 
 		nanosleep(&pause, NULL);
-		sent = now_us();
-		if (write(there[1], &sent, sizeof(sent)) != sizeof(sent))
+		start = now_us(CLOCK_MONOTONIC);
+		if (write(there[1], &computes, sizeof(computes)) != sizeof(computes))
 			return 1;
-		while (every && i % every == 0 && now_us() < sent + WORK_US)
-			;
-		if (read(back[0], &one, sizeof(one)) != sizeof(one))
+		if (computes)
+			compute();
+		if (read(back[0], &cpu, sizeof(cpu)) != sizeof(cpu))
 			return 1;
-		together += one.cpu == sched_getcpu();
-		late += one.late;
+		together += cpu == sched_getcpu();
+		in_turn += now_us(CLOCK_MONOTONIC) - start > WORK_US * 5 / 3;
 	}
-	printf("%d %d\n", together, late);
+	printf("%d %d\n", together, in_turn);
 	return 0;
 }

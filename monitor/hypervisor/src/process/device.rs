@@ -359,8 +359,12 @@ impl Thread {
 
     /// Works until the machine is stopped.
     pub fn run(mut self) {
-        let place = self.heuristics;
-        let mut place = place.device_place.then(|| Place::new(place.disk_cpus));
+        let Heuristics {
+            device_place,
+            disk_cpus,
+            ..
+        } = self.heuristics;
+        let mut place = device_place.then(|| Place::new(disk_cpus));
         while !self.core.stopping() {
             if let Some(place) = &mut place {
                 let VcpuLine {

@@ -34,7 +34,7 @@ const ROUNDS: u32 = 256;
 const LOOKS: u32 = 4096;
 /// The shortest time from one request to move a vCPU to the next trial: each request wakes the
 /// watch, and a guest decides how fast its disk is.
-const ASKED: Duration = Duration::from_millis(10);
+const ASK_PERIOD: Duration = Duration::from_millis(10);
 
 /// The interrupts of a device since the last decision.
 #[derive(Debug, Default)]
@@ -45,6 +45,7 @@ pub struct Interrupts {
     looked: AtomicU32,
     /// The device's thread looks for work instead of sleeping.
     looks: AtomicBool,
+    /// For how long the device's thread has waited for the host. Only this thread locks it.
     host_waits: Mutex<HostWaits>,
 }
 
@@ -75,7 +76,7 @@ impl Interrupts {
 
     /// Forgets how long the thread has waited for the host, and returns the time in ns for one
     /// request, if there were enough.
-    fn host_wait(&self) -> Option<u64> {
+    fn take_host_wait(&self) -> Option<u64> {
         self.host_waits
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -181,7 +182,7 @@ impl Place {
             interrupts.looks.load(Ordering::Relaxed) && self.has_others(cpu, &used(core, vcpu));
         let wanted = self.trials.next(self.now, waits, cpu, apart);
         let stays = wanted == self.now && vcpu == self.vcpu && cpu == self.cpu;
-        let host_wait = interrupts.host_wait().filter(|_| stays);
+        let host_wait = interrupts.take_host_wait().filter(|_| stays);
         if wanted != self.now {
             self.pin(wanted);
         }
@@ -202,7 +203,7 @@ impl Place {
             if let Some(cpu) = now {
                 self.pin(Cpus::Only(cpu));
             }
-            interrupts.host_wait();
+            interrupts.take_host_wait();
         }
     }
 
@@ -211,7 +212,7 @@ impl Place {
         let Some(mut trials) = self.disk_cpu.take() else {
             return;
         };
-        let early = self.asked.is_some_and(|asked| asked.elapsed() < ASKED);
+        let early = self.asked.is_some_and(|asked| asked.elapsed() < ASK_PERIOD);
         if !(trials.rests() && early) {
             if let Some(cpu) = trials.next(at, took, || self.cpus_of_process()) {
                 tracing::debug!(at.vcpu, at.cpu, cpu, took, "asks for another CPU");

@@ -5,12 +5,11 @@
  * Linux wakes a task on the CPU on which it slept, if that is idle. On a processor this costs about
  * a microsecond. A vCPU that sleeps in the layer costs its waker a system call of the host, and the
  * start of an idle processor, which on a host that is a virtual machine takes as long as a read of
- * a disk. A program that waits for a thread of the kernel, which waits for a disk, pays that twice
- * each time.
+ * a disk. A program that waits for a kernel thread, which waits for a disk, pays that twice.
  *
  * So the task is woken here if this CPU has been idle, or if the task that runs here will sleep
- * soon: it has slept after short runs of late. The scheduler does so only while this CPU has
- * time for both. A vCPU that polls is awake, and a task that slept there is woken there.
+ * soon: it has slept after short runs of late. The scheduler does so only while this CPU has time
+ * for both. A vCPU that polls is awake, and a task that slept there is woken there.
  *
  * How long a task runs is its CPU time divided by the times that it has slept, between two wakes by
  * it. One that has run for long is not expected to sleep soon for some wakes, and for twice as many
@@ -41,7 +40,7 @@
  */
 #define CROWD 2
 
-/* So many wakes without a long run, for each of the last pause, make the next pause shorter. */
+/* After this number times the last pause, in wakes without a long run, the next pause is halved. */
 #define GOOD 32
 
 /* What is known of a task that wakes others. */
@@ -104,8 +103,8 @@ static void learn(struct waker *w, u64 each)
 	w->at_once = 0;
 }
 
-/* Whether the current task is going to sleep soon, as far as its past tells. */
-static enum decision sleeps_soon(void)
+/* Decides by the past of the current task whether it will sleep soon. */
+static enum decision judge_waker(void)
 {
 	struct waker *w = &wakers[current->pid % WAKERS];
 	/* Up to the last tick, if it has not slept since. */
@@ -145,7 +144,7 @@ static enum decision sleeps_soon(void)
 }
 
 /* Whether a vCPU waits in the layer without a processor. */
-static bool sleeps(int cpu)
+static bool vcpu_sleeps(int cpu)
 {
 	const struct vmi_run_state *state = vmi_run_state(cpu);
 
@@ -154,12 +153,12 @@ static bool sleeps(int cpu)
 
 static enum decision decide(int cpu, int prev, unsigned int running)
 {
-	if (prev != cpu && !sleeps(prev))
+	if (prev != cpu && !vcpu_sleeps(prev))
 		return WAKE_AWAKE;
 	if (is_idle_task(current))
 		return idle_cpu(cpu) ? WAKE_IDLE : WAKE_CROWD;
-	/* One that slept here would be woken on any idle CPU, which most likely sleeps. */
-	return running <= CROWD ? sleeps_soon() : WAKE_CROWD;
+	/* Linux would wake a task that slept here on an idle CPU. Most likely, that one sleeps. */
+	return running <= CROWD ? judge_waker() : WAKE_CROWD;
 }
 
 /* Runs with preemption off, mostly with interrupts off, too. */

@@ -100,11 +100,6 @@ static inline bool vmi_expedite_grace_period(void)
 	return false;
 }
 
-static inline bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running)
-{
-	return false;
-}
-
 static inline void vmi_find_rom(void)
 {
 }
