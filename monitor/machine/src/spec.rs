@@ -158,6 +158,8 @@ pub enum Heuristic {
     DirectReads,
     /// The host starts to write a disk's first small write after a flush at once
     EarlyWrites,
+    /// The host allocates room for small writes to a disk that follow each other before they come
+    AllocateAhead,
     /// The user network acknowledges the guest's data a moment later, with an answer
     AckDelay,
     /// The card reports sent frames a moment later, several at once

@@ -12,7 +12,7 @@ mod tests;
 
 use crate::card::word;
 use crate::presence::Presence;
-use paravane_devices::blk::{BLOCK, Disk as Store, PHYSICAL_BLOCK, RANGE_MAX, Service};
+use paravane_devices::blk::{BLOCK, Disk as Store, Heuristics, PHYSICAL_BLOCK, RANGE_MAX, Service};
 use paravane_devices::{Memory, Waker};
 use paravane_vbus::devices::block;
 use paravane_vbus::{
@@ -104,24 +104,10 @@ impl Disk {
         self
     }
 
-    /// The device's thread waits for no read and no flush.
+    /// Uses these heuristics, and no others.
     #[must_use]
-    pub fn without_lone_reads(mut self) -> Self {
-        self.service.leave_lone_reads();
-        self
-    }
-
-    /// Nothing is written to the host's disk before a flush asks for it.
-    #[must_use]
-    pub fn without_early_writes(mut self) -> Self {
-        self.service.leave_early_writes();
-        self
-    }
-
-    /// Every read uses the host's page cache.
-    #[must_use]
-    pub fn without_direct_reads(self) -> Self {
-        self.service.disk().leave_direct_reads();
+    pub fn with(mut self, heuristics: Heuristics) -> Self {
+        self.service.set_heuristics(heuristics);
         self
     }
 

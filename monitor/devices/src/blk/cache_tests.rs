@@ -67,9 +67,10 @@ fn a_large_read_of_what_is_not_cached_bypasses_the_cache() {
     assert!(reading(file, &mut disk, &(0..MIB)));
     assert!(!reading(file, &mut disk, &(2 * MIB..2 * MIB + (64 << 10))));
     drop(disk);
-    let mut disk = Block::new(path, Mode::Write, "")
-        .unwrap()
-        .without_direct_reads();
+    let mut disk = Block::new(path, Mode::Write, "").unwrap().with(Heuristics {
+        direct_reads: false,
+        ..Heuristics::default()
+    });
     assert!(!reading(file, &mut disk, &(0..MIB)));
 }
 
@@ -101,7 +102,12 @@ fn what_is_written_early_does_not_wait_for_the_flush() {
     };
     for (early, tune) in [
         (true, (|disk| disk) as fn(Block) -> Block),
-        (false, Block::without_early_writes),
+        (false, |disk| {
+            disk.with(Heuristics {
+                early_writes: false,
+                ..Heuristics::default()
+            })
+        }),
     ] {
         let mut disk = tune(Block::new(file.path(), Mode::Write, "").unwrap());
         let mut guest = Guest::new(1);

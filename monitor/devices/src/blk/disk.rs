@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A disk as any kind of block device uses it: requests are in sectors, and checked here.
 
+use super::heuristics::Heuristics;
 use super::storage::{self, Format, Mode, SECTOR, Stop, Storage, is_stopped, stopped};
 use crate::buffers::{Buffers, Part};
 use std::fmt;
@@ -132,9 +133,9 @@ impl Disk {
         self.storage.flush().map_err(|e| failure(&e, "flush"))
     }
 
-    /// From now on every read uses the host's page cache.
-    pub fn leave_direct_reads(&self) {
-        self.storage.leave_direct_reads();
+    /// Uses these heuristics, and no others.
+    pub fn set_heuristics(&self, used: Heuristics) {
+        self.storage.set_heuristics(used);
     }
 
     /// The content of the sectors no longer matters.

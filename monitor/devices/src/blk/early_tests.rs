@@ -101,7 +101,12 @@ fn a_write_that_failed_is_not_early() {
 
 #[test]
 fn without_the_heuristic_no_write_is_early() {
-    let mut used = Used::new(Block::without_early_writes);
+    let mut used = Used::new(|disk| {
+        disk.with(Heuristics {
+            early_writes: false,
+            ..Heuristics::default()
+        })
+    });
     assert_eq!(used.write(SMALL, 1), 0);
     used.flush();
     assert_eq!(used.write(SMALL, 1), 0);

@@ -8,6 +8,9 @@
 //! power failure of the host only after a later flush has been answered: the features tell the
 //! driver that there is a write-back cache.
 
+mod ahead;
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod bounds_tests;
 #[cfg(test)]
@@ -17,6 +20,7 @@ mod disk;
 #[cfg(test)]
 mod early_tests;
 mod flushes;
+mod heuristics;
 mod lone;
 #[cfg(test)]
 mod lone_tests;
@@ -31,6 +35,7 @@ mod test_storage;
 mod tests;
 
 pub use disk::{BLOCK, Disk, Failure, PHYSICAL_BLOCK, RANGE_MAX, Sectors};
+pub use heuristics::Heuristics;
 pub use service::{Effect, Job, Service};
 pub use storage::{Flush, Format, Mode, Stop};
 
@@ -73,24 +78,10 @@ impl Block {
         Ok(Self::on(Disk::open(path, mode)?, serial))
     }
 
-    /// The device's thread waits for no read and no flush.
+    /// Uses these heuristics, and no others.
     #[must_use]
-    pub fn without_lone_reads(mut self) -> Self {
-        self.service.leave_lone_reads();
-        self
-    }
-
-    /// Nothing is written to the host's disk before a flush asks for it.
-    #[must_use]
-    pub fn without_early_writes(mut self) -> Self {
-        self.service.leave_early_writes();
-        self
-    }
-
-    /// Every read uses the host's page cache.
-    #[must_use]
-    pub fn without_direct_reads(self) -> Self {
-        self.service.disk().leave_direct_reads();
+    pub fn with(mut self, heuristics: Heuristics) -> Self {
+        self.service.set_heuristics(heuristics);
         self
     }
 

@@ -4,6 +4,7 @@
 //! the device's thread waits ([`Lone`]).
 
 use super::disk::{Disk, Failure};
+use super::heuristics::Heuristics;
 use super::lone::Lone;
 use super::storage::Stop;
 use crate::pool::Pool;
@@ -99,14 +100,11 @@ impl<J: Job> Service<J> {
         }
     }
 
-    /// The device's thread waits for no read and no flush.
-    pub fn leave_lone_reads(&mut self) {
-        self.lone = None;
-    }
-
-    /// Nothing is written to the host's disk before a flush asks for it.
-    pub fn leave_early_writes(&mut self) {
-        self.early = false;
+    /// Uses these heuristics, and no others.
+    pub fn set_heuristics(&mut self, used: Heuristics) {
+        self.lone = used.lone_reads.then(Lone::default);
+        self.early = used.early_writes;
+        self.disk.set_heuristics(used);
     }
 
     /// Takes a millisecond longer on the first CPU that this program may use.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a block device keeps its data.
 
+use super::ahead::Ahead;
 use super::cut::Cut;
 use super::flushes::Flushes;
+use super::heuristics::Heuristics;
 use super::overlay::Overlay;
 use super::qcow2::{self, Qcow2};
 use crate::buffers::Buffers;
@@ -132,8 +134,8 @@ pub trait Storage: Send + Sync {
     /// lost something, every flush fails.
     fn flush(&self) -> io::Result<()>;
 
-    /// From now on every read uses the host's page cache.
-    fn leave_direct_reads(&self) {}
+    /// Uses these heuristics, and no others.
+    fn set_heuristics(&self, _used: Heuristics) {}
 
     /// Zeroes the bytes. With `free`, room on the host may be released. Where zeroes have to be
     /// written, the work stops when `stop` says so; then only a part of the bytes is zero.
@@ -176,12 +178,16 @@ pub struct Raw {
     direct: Option<File>,
     /// Every read uses the page cache.
     cached: AtomicBool,
+    /// Makes room for writes, if that pays off in this file.
+    ahead: Option<Ahead>,
+    /// It makes none.
+    no_room: AtomicBool,
     flushes: Flushes,
     length: u64,
 }
 
 impl Raw {
-    fn open(path: &Path, write: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(path: &Path, write: bool) -> anyhow::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(write)
@@ -220,6 +226,8 @@ impl Raw {
         Ok(Raw {
             direct: open_direct(&file),
             cached: AtomicBool::new(false),
+            ahead: Ahead::of(&file).filter(|_| write),
+            no_room: AtomicBool::new(false),
             flushes: Flushes::default(),
             file,
             length,
@@ -235,6 +243,25 @@ impl Raw {
             );
         }
         Ok(self)
+    }
+
+    fn ahead(&self) -> Option<&Ahead> {
+        let off = self.no_room.load(Ordering::Relaxed);
+        self.ahead.as_ref().filter(|_| !off)
+    }
+
+    /// Writes by this call; others may write at the same time.
+    fn write_by(
+        &self,
+        offset: u64,
+        length: u64,
+        write: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let bytes = offset..offset.saturating_add(length);
+        let _order = self
+            .ahead()
+            .map(|ahead| ahead.write(&self.file, &bytes, self.length));
+        write(&self.file)
     }
 }
 
@@ -275,11 +302,12 @@ impl Storage for Raw {
     }
 
     fn write(&self, offset: u64, buffers: &Buffers) -> io::Result<()> {
-        buffers.write_to(&self.file, offset)
+        self.write_by(offset, buffers.len(), |file| buffers.write_to(file, offset))
     }
 
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        let length = bytes.len() as u64;
+        self.write_by(offset, length, |file| file.write_all_at(bytes, offset))
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {
@@ -287,11 +315,15 @@ impl Storage for Raw {
     }
 
     fn flush(&self) -> io::Result<()> {
+        if let Some(ahead) = self.ahead() {
+            ahead.flush();
+        }
         self.flushes.flush(|| self.file.sync_data())
     }
 
-    fn leave_direct_reads(&self) {
-        self.cached.store(true, Ordering::Relaxed);
+    fn set_heuristics(&self, used: Heuristics) {
+        self.cached.store(!used.direct_reads, Ordering::Relaxed);
+        self.no_room.store(!used.allocate_ahead, Ordering::Relaxed);
     }
 
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {

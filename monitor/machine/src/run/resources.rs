@@ -166,17 +166,17 @@ fn check_disks<'a>(disks: impl Iterator<Item = &'a Disk>) -> anyhow::Result<()> 
 
 /// The virtio device for a disk.
 fn block(disk: blk::Disk, serial: &str, spec: &Spec) -> Block {
-    let mut device = Block::on(disk, serial);
-    if !spec.uses(Heuristic::LoneReads) {
-        device = device.without_lone_reads();
+    Block::on(disk, serial).with(heuristics(spec))
+}
+
+/// What the machine's disks guess.
+fn heuristics(spec: &Spec) -> blk::Heuristics {
+    blk::Heuristics {
+        lone_reads: spec.uses(Heuristic::LoneReads),
+        direct_reads: spec.uses(Heuristic::DirectReads),
+        early_writes: spec.uses(Heuristic::EarlyWrites),
+        allocate_ahead: spec.uses(Heuristic::AllocateAhead),
     }
-    if !spec.uses(Heuristic::DirectReads) {
-        device = device.without_direct_reads();
-    }
-    if !spec.uses(Heuristic::EarlyWrites) {
-        device = device.without_early_writes();
-    }
-    device
 }
 
 /// The device for a disk, the machine's `index`th.
@@ -211,16 +211,7 @@ fn make_disk(disk: &Disk, index: usize, spec: &Spec) -> anyhow::Result<Model> {
         #[cfg(feature = "test-hooks")]
         DiskDevice::VbusVanishes => Fault::Vanishes(500),
     };
-    let mut device = bridge::Disk::new(open()?, &serial);
-    if !spec.uses(Heuristic::LoneReads) {
-        device = device.without_lone_reads();
-    }
-    if !spec.uses(Heuristic::DirectReads) {
-        device = device.without_direct_reads();
-    }
-    if !spec.uses(Heuristic::EarlyWrites) {
-        device = device.without_early_writes();
-    }
+    let device = bridge::Disk::new(open()?, &serial).with(heuristics(spec));
     let bridge = Bridge::disk(device.with_fault(fault))?;
     Ok(Model::Own(Box::new(bridge)))
 }

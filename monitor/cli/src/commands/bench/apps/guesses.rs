@@ -39,7 +39,7 @@ macro_rules! guess {
 
 /// In the order of docs/tuning.md. Guesses of the layer have no switches, except for halt polls.
 /// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
-static GUESSES: [Guess; 30] = [
+static GUESSES: [Guess; 31] = [
     guess!("costs", "--without", "costs"),
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
@@ -70,6 +70,10 @@ static GUESSES: [Guess; 30] = [
     at(
         Place::Disk,
         guess!("early-writes", "--without", "early-writes"),
+    ),
+    at(
+        Place::Disk,
+        guess!("allocate-ahead", "--without", "allocate-ahead"),
     ),
     Guess {
         volume: Some("workers"),
