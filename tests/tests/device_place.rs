@@ -11,13 +11,16 @@ use paravane_tests::quiet::{self, Try, Watch};
 use paravane_tests::skip::skip;
 use paravane_tests::worker::Worker;
 use paravane_tests::{linux, program, source_root, vm};
-use rustix::thread::sched_getaffinity;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::fs::{self, File};
 use std::path::Path;
 
 /// `alone`: single reads, for which the vCPU waits. `beside`: the same while each vCPU has other
-/// work, so that it never waits.
-const SCRIPT: &str = "while read what; do \
+/// work, so that it never waits. `on MASK`: a few reads on this vCPU.
+const SCRIPT: &str = "while read what mask; do \
+    if [ \"$what\" = on ]; then \
+        taskset $mask dd if=/dev/vda of=/dev/null bs=4k count=FEW iflag=direct 2>/dev/null; \
+        echo; continue; fi; \
     if [ \"$what\" = beside ]; then \
         for i in 1 2; do (while :; do :; done) & jobs=\"$jobs $!\"; done; fi; \
     dd if=/dev/vda of=/dev/null bs=4k count=COUNT iflag=direct 2>/dev/null; \
@@ -25,7 +28,7 @@ const SCRIPT: &str = "while read what; do \
 
 /// A machine of two vCPUs with a small disk, which the host has in memory.
 fn machine(options: &[&str]) -> Worker {
-    let script = SCRIPT.replace("COUNT", "500");
+    let script = SCRIPT.replace("COUNT", "500").replace("FEW", "20");
     Worker::start(None, &script, |folder| {
         let disk = folder.join("disk");
         File::create(&disk).unwrap().set_len(4 << 20).unwrap();
@@ -36,7 +39,7 @@ fn machine(options: &[&str]) -> Worker {
 }
 
 /// The CPUs on which the disk's thread may run.
-fn cpus_of_disk(machine: &Worker) -> u32 {
+fn set_of_disk(machine: &Worker) -> CpuSet {
     let tasks = format!("/proc/{}/task", machine.pid());
     let thread = fs::read_dir(tasks)
         .unwrap()
@@ -45,7 +48,12 @@ fn cpus_of_disk(machine: &Worker) -> u32 {
         .unwrap();
     let id = thread.file_name().unwrap().to_str().unwrap();
     let id = rustix::thread::Pid::from_raw(id.parse().unwrap());
-    sched_getaffinity(id).unwrap().count()
+    sched_getaffinity(id).unwrap()
+}
+
+/// Their number.
+fn cpus_of_disk(machine: &Worker) -> u32 {
+    set_of_disk(machine).count()
 }
 
 /// Works, after which the disk's thread may mostly run on this number of CPUs. Other programs of
@@ -72,6 +80,29 @@ fn a_disk_follows_a_vcpu_that_waits_and_leaves_one_that_works() {
     works_until(&mut machine, "alone", 1);
     works_until(&mut machine, "beside", all);
     works_until(&mut machine, "alone", 1);
+    machine.end();
+}
+
+/// A few requests are enough, fewer than a decision for a place needs.
+#[test]
+fn a_disk_follows_a_program_to_another_vcpu() {
+    if !has_two_cpus() {
+        return;
+    }
+    let mut machine = machine(&["--without", "disk-cpus"]);
+    works_until(&mut machine, "alone", 1);
+    quiet::mostly("it follows", || {
+        let watch = Watch::begin(&machine);
+        let places = ["on 1", "on 2", "on 1", "on 2"].map(|what| {
+            machine.tell(what);
+            set_of_disk(&machine)
+        });
+        let quiet = watch.was_quiet(&machine);
+        let pinned = places.iter().all(|place| place.count() == 1);
+        let right = pinned && places.windows(2).all(|two| two[0] != two[1]);
+        println!("{places:?}: quiet: {quiet}");
+        Try { quiet, right }
+    });
     machine.end();
 }
 

@@ -12,11 +12,13 @@
 
 mod apart;
 mod disk_cpu;
+mod hop;
 
 use super::core::Core;
 use super::kick::{self, Was};
 use apart::Trials;
 use disk_cpu::{At, DiskCpu, HostWaits};
+use hop::Hop;
 use paravane_abi::process::area::VcpuState;
 use paravane_devices::counters::Counters;
 use paravane_wakeup::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -142,6 +144,9 @@ pub struct Place {
     asked: Option<Instant>,
     /// Rounds since the last decision.
     rounds: u32,
+    hop: Hop,
+    /// Interrupts since the last decision, as of the last round.
+    raised: u32,
 }
 
 impl Place {
@@ -157,6 +162,8 @@ impl Place {
             disk_cpu: disk_cpus.then(DiskCpu::new),
             asked: None,
             rounds: 0,
+            hop: Hop::new(),
+            raised: 0,
         }
     }
 
@@ -164,7 +171,7 @@ impl Place {
     ///
     /// To be called once in each round of work. At most once in [`WINDOW`] interrupts or [`ROUNDS`]
     /// rounds it costs host calls: three if something changes, and one while the thread looks. It
-    /// costs three more whenever the vCPU has moved.
+    /// costs three more whenever the vCPU has moved, or another vCPU waits ([`Hop`]).
     pub fn follow(
         &mut self,
         core: &Core,
@@ -173,6 +180,7 @@ impl Place {
         counts: &Counters,
     ) {
         self.keep_up(core, interrupts);
+        self.hop(core, number, interrupts);
         let Some(waits) = self.decide(interrupts) else {
             return;
         };
@@ -203,6 +211,24 @@ impl Place {
             if let Some(cpu) = now {
                 self.pin(Cpus::Only(cpu));
             }
+            interrupts.take_host_wait();
+        }
+    }
+
+    /// Follows a program of the guest to another vCPU.
+    fn hop(&mut self, core: &Core, number: usize, interrupts: &Interrupts) {
+        let raised = interrupts.raised.load(Ordering::Relaxed);
+        let new = std::mem::replace(&mut self.raised, raised) != raised;
+        let (true, Cpus::Only(at)) = (new, self.now) else {
+            return;
+        };
+        let vcpu = kick::notifier(core, number);
+        let Some(cpu) = core.cpus.of(vcpu) else {
+            return;
+        };
+        if self.hop.interrupt(cpu != at) {
+            self.pin(Cpus::Only(cpu));
+            (self.vcpu, self.cpu) = (vcpu, Some(cpu));
             interrupts.take_host_wait();
         }
     }

@@ -20,8 +20,6 @@ const PAUSE: u32 = 16;
 const PAUSE_MOST: u32 = 4096;
 /// The least after a trial that found one of two CPUs to be better.
 const SETTLED: u32 = 256;
-/// Decisions before a vCPU is moved to the CPU that an earlier trial found to be better.
-const SOON: u32 = 1;
 /// Trials that must contradict an earlier one.
 const DOUBTS: u32 = 2;
 /// Decisions for which a trial waits until the vCPU has moved.
@@ -201,10 +199,7 @@ impl DiskCpu {
         // If the vCPU is the same one, something else has moved it away from there, maybe another
         // disk. That must not become a contest.
         let soon = known.is_some() && self.changed;
-        if soon {
-            self.pause = self.pause.min(SOON);
-        }
-        if self.pause > 0 {
+        if self.pause > 0 && !soon {
             self.pause -= 1;
             return None;
         }

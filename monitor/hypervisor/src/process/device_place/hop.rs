@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A pinned thread follows a program that changes its vCPU.
+//!
+//! A guest's kernel may move a program to another vCPU at any time, and the program then waits for
+//! the device there. Each request now needs the start of an idle CPU, twice, until the next
+//! decision for a place. A move of the thread costs as much as one such request.
+
+/// Interrupts of vCPUs on another CPU, one after the other, after which the thread moves there. The
+/// first is the least, and the last as many as a decision for a place needs.
+const AFTER: u32 = 2;
+const AFTER_MOST: u32 = 32;
+/// A move pays off over this many times the interrupts before it.
+const PAYS_OFF: u32 = 8;
+
+/// Counts where interrupts go.
+#[derive(Debug)]
+pub struct Hop {
+    /// Interrupts of other CPUs, one after the other.
+    away: u32,
+    /// How many must be, before the thread moves.
+    after: u32,
+    /// Interrupts since the last move.
+    stayed: u32,
+}
+
+impl Hop {
+    /// Without a move so far.
+    pub fn new() -> Self {
+        Hop {
+            away: 0,
+            after: AFTER,
+            stayed: AFTER_MOST * PAYS_OFF,
+        }
+    }
+
+    /// Counts an interrupt; `away`: its vCPU is on another CPU than the thread. Returns whether the
+    /// thread is to move there.
+    ///
+    /// A program that changes its vCPU all the time makes moves rare: each one that came too soon
+    /// doubles the number of interrupts for the next, and each other one halves it.
+    pub fn interrupt(&mut self, away: bool) -> bool {
+        self.stayed = self.stayed.saturating_add(1);
+        self.away = if away { self.away + 1 } else { 0 };
+        if self.away < self.after {
+            return false;
+        }
+        let paid = self.stayed >= PAYS_OFF * self.after;
+        self.after = if paid {
+            (self.after / 2).max(AFTER)
+        } else {
+            (self.after * 2).min(AFTER_MOST)
+        };
+        (self.away, self.stayed) = (0, 0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Interrupts with the thread on the wrong CPU, and moves, for a program that changes its CPU
+    /// after each of these numbers of interrupts.
+    fn run(stays: impl IntoIterator<Item = u32>) -> (u32, u32) {
+        let (mut hop, mut thread, mut program) = (Hop::new(), 0, 0);
+        let (mut wrong, mut moves) = (0, 0);
+        for stay in stays {
+            for _ in 0..stay {
+                let away = thread != program;
+                wrong += u32::from(away);
+                if hop.interrupt(away) {
+                    thread = program;
+                    moves += 1;
+                }
+            }
+            program = 1 - program;
+        }
+        (wrong, moves)
+    }
+
+    #[test]
+    fn a_thread_follows_after_two_interrupts() {
+        assert_eq!(run([50; 11]), (2 * 10, 10));
+        assert_eq!(run([1000]), (0, 0));
+    }
+
+    #[test]
+    fn single_interrupts_of_another_vcpu_move_nothing() {
+        assert_eq!(run([7, 1].repeat(100)), (100, 0));
+        assert_eq!(run([1, 1].repeat(100)), (100, 0));
+    }
+
+    #[test]
+    fn a_program_that_changes_its_vcpu_all_the_time_is_not_followed() {
+        for stay in 2..16 {
+            let (_, moves) = run(vec![stay; 1000]);
+            assert!(moves <= 5, "{stay}: {moves}");
+        }
+    }
+
+    /// Moves become frequent again.
+    #[test]
+    fn a_program_that_settles_is_followed_soon_again() {
+        let mut stays = vec![3; 100];
+        stays.extend([600; 20]);
+        let (wrong, moves) = run(stays.iter().copied());
+        let (before, moves_before) = run(stays[..100].iter().copied());
+        assert!(moves - moves_before >= 18);
+        assert!(wrong - before < 32 + 16 + 8 + 4 + 17 * 2);
+    }
+
+    proptest! {
+        /// Most interrupts pay for at most one move in eight.
+        #[test]
+        fn moves_are_bounded(stays in prop::collection::vec(1..200u32, 1..200)) {
+            let total: u32 = stays.iter().sum();
+            let (_, moves) = run(stays);
+            prop_assert!(moves <= 5 + total / 12, "{moves} moves in {total} interrupts");
+        }
+    }
+}
