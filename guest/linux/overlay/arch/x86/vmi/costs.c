@@ -7,6 +7,7 @@
  * asm/vmi_cost.h.
  */
 #include <linux/prefault.h>
+#include <asm/vmi.h>
 #include <asm/vmi_cost.h>
 #include "usertext/policy.h"
 #include "vmi.h"

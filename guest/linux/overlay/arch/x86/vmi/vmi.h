@@ -49,10 +49,6 @@ void vmi_init_costs(void);
 extern bool vmi_exec_fills, vmi_exec_expects;
 /* Some grace periods of RCU are expedited. */
 extern bool vmi_expedites;
-#ifdef CONFIG_SMP
-/* Some tasks are woken on the CPU of their waker. */
-extern bool vmi_wakes_here;
-#endif
 
 /* layer.c */
 enum vmi_rom_error vmi_layer_from_boot_info(const struct vmi_boot_info *info);

@@ -12,8 +12,8 @@
  * for both. A vCPU that polls is awake, and a task that slept there is woken there.
  *
  * How long a task runs is its CPU time divided by the times that it has slept, between two wakes by
- * it. One that has run for long is not expected to sleep soon for some wakes, and for twice as many
- * each time, so that little of the time is lost by waits for one that does not.
+ * it. One that has run for long while a task waited beside it is not expected to sleep soon for a
+ * multiple of that time, twice as large each time, so that little time is lost by such waits.
  *
  * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so, as far as the scheduler
  * found time for them here, and of those that were not.
@@ -22,6 +22,7 @@
 #include <linux/moduleparam.h>
 #include <linux/percpu.h>
 #include <linux/sched.h>
+#include <linux/sched/clock.h>
 #include <linux/sched/idle.h>
 #include <linux/seq_file.h>
 #include <asm/vmi.h>
@@ -40,7 +41,7 @@
  */
 #define CROWD 2
 
-/* After this number times the last pause, in wakes without a long run, the next pause is halved. */
+/* After this number of wakes without a long run, times waker.times, that is halved. */
 #define GOOD 32
 
 /* What is known of a task that wakes others. */
@@ -51,14 +52,18 @@ struct waker {
 	unsigned long slept;
 	/* mean time from one sleep to the next, ns; U32_MAX: not known */
 	u32 run_ns;
-	/* wakes since it has last slept */
-	u16 at_once;
-	/* wakes for which it is not expected to sleep soon */
-	u16 pause;
-	/* their number after the last long run */
-	u16 last_pause;
+	/* until then it is not expected to sleep soon, ns */
+	u64 pause;
+	/* how often the last long run that kept a task waiting fits into the pause after it */
+	u16 times;
 	/* wakes since then, or since that number has become smaller */
 	u16 good;
+	/* wakes since it has last slept */
+	u16 at_once;
+	/* it is expected to sleep soon */
+	bool soon;
+	/* a task was woken beside it since it has last slept */
+	bool beside;
 };
 
 /*
@@ -82,45 +87,59 @@ enum decision {
 
 static DEFINE_PER_CPU(u64 [DECISIONS], decisions);
 
+/* The last task that was woken on this CPU while it was idle. The task may be gone. */
+static DEFINE_PER_CPU(const struct task_struct *, first);
+static DEFINE_PER_CPU(pid_t, first_pid);
+
 bool vmi_wakes_here __read_mostly;
 module_param_named(wake_here, vmi_wakes_here, bool, 0644);
 MODULE_PARM_DESC(wake_here, "tasks are woken beside wakers that sleep soon, if their vCPU sleeps");
 
-/* A task that has slept some times since its last wake has run for so long each time, ns. */
-static void learn(struct waker *w, u64 each)
+/* A task that has slept @times since its last wake has run for @ran ns in total. */
+static void learn(struct waker *w, u64 ran, unsigned long times)
 {
+	u64 each = ran / times;
+
 	if (each > VMI_WAKER_LONG_NS) {
-		w->last_pause = min(w->last_pause * 2, VMI_WAKER_PAUSE_MOST);
-		w->pause = w->last_pause;
+		/* If no task waited for it, nothing was lost: a program begins with long runs. */
+		if (w->beside) {
+			w->times = min(w->times * 2, VMI_WAKER_PAUSE_MOST);
+			w->pause = local_clock() + w->times * min(each, VMI_WAKER_LOSS_NS);
+		}
 		w->good = 0;
-	} else if (++w->good == GOOD * w->last_pause && w->last_pause > VMI_WAKER_PAUSE / 2) {
-		w->last_pause /= 2;
+	} else if (++w->good == GOOD * w->times && w->times > VMI_WAKER_PAUSE / 2) {
+		w->times /= 2;
 		w->good = 0;
 	}
 	/* One run says little, however long it was. */
-	each = min_t(u64, each, 2 * VMI_WAKER_RUN_NS);
+	each = min_t(u64, each, VMI_WAKER_LONG_NS);
 	w->run_ns = w->run_ns == U32_MAX ? each : (w->run_ns * 7 + each) / 8;
 	w->at_once = 0;
+	w->beside = false;
 }
 
-/* Decides by the past of the current task whether it will sleep soon. */
-static enum decision judge_waker(void)
+/*
+ * Decides by the past of the current task whether it will sleep soon. Its CPU time was accounted
+ * @since ns ago.
+ */
+static enum decision judge_waker(s64 since)
 {
 	struct waker *w = &wakers[current->pid % WAKERS];
-	/* Up to the last tick, if it has not slept since. */
-	u64 ran = current->se.sum_exec_runtime, before = READ_ONCE(w->ran);
+	/* Time that the host takes counts at first, and not later. */
+	u64 ran = current->se.sum_exec_runtime + max(since, 0);
+	u64 before = min(READ_ONCE(w->ran), ran);
 	unsigned long slept = current->nvcsw, slept_before = READ_ONCE(w->slept);
 
 	/* It does not return. */
 	if (current->flags & PF_EXITING)
 		return in_task() ? WAKE_HERE : WAKE_LONG;
-	if (READ_ONCE(w->task) != current || slept < slept_before || ran < before) {
+	if (READ_ONCE(w->task) != current || slept < slept_before) {
 		*w = (struct waker){
 			.task = current,
 			.ran = ran,
 			.slept = slept,
 			.run_ns = U32_MAX,
-			.last_pause = VMI_WAKER_PAUSE / 2,
+			.times = VMI_WAKER_PAUSE / 2,
 		};
 		return WAKE_UNKNOWN;
 	}
@@ -130,17 +149,23 @@ static enum decision judge_waker(void)
 		if (ran - before > VMI_WAKER_LONG_NS)
 			return WAKE_LONG;
 	} else {
-		learn(w, (ran - before) / (slept - slept_before));
+		learn(w, ran - before, slept - slept_before);
 		w->ran = ran;
 		w->slept = slept;
 	}
 	if (w->pause) {
-		w->pause--;
-		return WAKE_PAUSE;
+		if (local_clock() < w->pause)
+			return WAKE_PAUSE;
+		w->pause = 0;
 	}
 	if (w->run_ns == U32_MAX)
 		return WAKE_UNKNOWN;
-	return w->run_ns < VMI_WAKER_RUN_NS ? WAKE_HERE : WAKE_LONG;
+	/* A task that changes its vCPU takes what it waits for along: more than a wait costs. */
+	w->soon = w->run_ns < VMI_WAKER_RUN_NS * (w->soon ? 2 : 1);
+	if (!w->soon)
+		return WAKE_LONG;
+	w->beside = true;
+	return WAKE_HERE;
 }
 
 /* Whether a vCPU waits in the layer without a processor. */
@@ -151,26 +176,47 @@ static bool vcpu_sleeps(int cpu)
 	return idle_cpu(cpu) && state && READ_ONCE(state->state) == VMI_RUN_HALTED;
 }
 
-static enum decision decide(int cpu, int prev, unsigned int running)
+/*
+ * An interrupt on this idle CPU wakes a second task. The first one runs before it, and is about to
+ * sleep if it was expected to when it last woke another.
+ */
+static enum decision judge_first(void)
+{
+	struct waker *w = &wakers[this_cpu_read(first_pid) % WAKERS];
+
+	if (READ_ONCE(w->task) != this_cpu_read(first) || !READ_ONCE(w->soon) ||
+	    READ_ONCE(w->pause))
+		return WAKE_CROWD;
+	WRITE_ONCE(w->beside, true);
+	return WAKE_HERE;
+}
+
+static enum decision decide(int cpu, int prev, unsigned int running, s64 since)
 {
 	if (prev != cpu && !vcpu_sleeps(prev))
 		return WAKE_AWAKE;
+	if (is_idle_task(current) && idle_cpu(cpu))
+		return WAKE_IDLE;
 	if (is_idle_task(current))
-		return idle_cpu(cpu) ? WAKE_IDLE : WAKE_CROWD;
+		return running == 1 ? judge_first() : WAKE_CROWD;
 	/* Linux would wake a task that slept here on an idle CPU. Most likely, that one sleeps. */
-	return running <= CROWD ? judge_waker() : WAKE_CROWD;
+	return running <= CROWD ? judge_waker(since) : WAKE_CROWD;
 }
 
 /* Runs with preemption off, mostly with interrupts off, too. */
-bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running)
+bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running, s64 since)
 {
 	int cpu = smp_processor_id();
 	enum decision decision;
 
-	if (!READ_ONCE(vmi_wakes_here) || !cpumask_test_cpu(cpu, task->cpus_ptr))
+	if (!cpumask_test_cpu(cpu, task->cpus_ptr))
 		return false;
-	decision = decide(cpu, prev, running);
+	decision = decide(cpu, prev, running, since);
 	this_cpu_inc(decisions[decision]);
+	if (decision == WAKE_IDLE) {
+		this_cpu_write(first, task);
+		this_cpu_write(first_pid, task->pid);
+	}
 	return decision == WAKE_HERE || decision == WAKE_IDLE;
 }
 

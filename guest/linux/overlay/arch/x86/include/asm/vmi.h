@@ -81,11 +81,14 @@ bool vmi_has_breakpoints(void);
 bool vmi_expedite_grace_period(void);
 
 #ifdef CONFIG_SMP
+/* Whether the scheduler is to ask vmi_wake_here(). */
+extern bool vmi_wakes_here;
+
 /*
  * Whether a task that slept on CPU @prev is better woken on this CPU, where @running tasks want to
- * run. Preemption is off.
+ * run. The current task's CPU time was accounted about @since ns ago. Preemption is off.
  */
-bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running);
+bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int running, s64 since);
 #endif
 
 #else

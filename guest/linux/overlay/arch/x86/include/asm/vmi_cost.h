@@ -171,10 +171,12 @@
 #define VMI_WAKER_RUN_NS 50000
 
 /*
- * A run of this time in ns is long. A task that has run for so long is not expected to sleep soon
- * for a number of its wakes, at first and at most: a program often begins with a long run.
+ * A run of this time in ns is long. A task that has run for so long while another waited beside it
+ * is not expected to sleep soon for a multiple of the time, at first and at most: a program often
+ * begins with a long run. A task waits for at most a slice of the scheduler.
  */
-#define VMI_WAKER_LONG_NS 250000
+#define VMI_WAKER_LONG_NS 1000000
+#define VMI_WAKER_LOSS_NS 4000000ULL
 #define VMI_WAKER_PAUSE 8
 #define VMI_WAKER_PAUSE_MOST 512
 
