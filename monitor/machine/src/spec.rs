@@ -158,7 +158,7 @@ pub enum Heuristic {
     DirectReads,
     /// The host starts to write a disk's first small write after a flush at once
     EarlyWrites,
-    /// The host allocates room for small writes to a disk that follow each other before they come
+    /// The host allocates blocks of a disk image ahead of small writes that follow each other
     AllocateAhead,
     /// The user network acknowledges the guest's data a moment later, with an answer
     AckDelay,

@@ -31,15 +31,15 @@ struct Stream {
     next: u64,
     /// The bytes so far, since one had no flush before it.
     length: u64,
-    /// Up to here, room was looked for.
-    looked: u64,
+    /// The host has blocks up to here, or they were asked for.
+    ready: u64,
     /// Flushes before the last one.
     flushes: u64,
     /// The number of the last one.
     used: u64,
 }
 
-/// Decides where to make room.
+/// Decides where blocks are needed.
 #[derive(Debug, Default)]
 struct Streams {
     all: [Stream; STREAMS],
@@ -49,14 +49,14 @@ struct Streams {
 }
 
 impl Streams {
-    /// Notes a write. Returns the bytes after it for which there should be room: at most as many as
-    /// the stream has written.
+    /// Notes a write. Returns the bytes after it for which there should be blocks: at most as many
+    /// as the stream has written.
     fn write(&mut self, bytes: &Range<u64>) -> Option<Range<u64>> {
         self.writes += 1;
         let new = Stream {
             next: bytes.end,
             length: 0,
-            looked: 0,
+            ready: 0,
             flushes: self.flushes,
             used: self.writes,
         };
@@ -74,18 +74,18 @@ impl Streams {
         }
         *stream = Stream {
             length: stream.length + bytes.end - bytes.start,
-            looked: stream.looked,
+            ready: stream.ready,
             ..new
         };
-        if bytes.end <= stream.looked {
+        if bytes.end <= stream.ready {
             return None;
         }
-        stream.looked = bytes.end + stream.length.min(MOST);
-        Some(bytes.end..stream.looked)
+        stream.ready = bytes.end + stream.length.min(MOST);
+        Some(bytes.end..stream.ready)
     }
 }
 
-/// Makes room in a file for its writes.
+/// Has the host allocate blocks of a file before they are written.
 #[derive(Debug, Default)]
 pub struct Ahead {
     streams: Mutex<Streams>,
@@ -110,11 +110,11 @@ impl Ahead {
         self.lock().flushes += 1;
     }
 
-    /// Makes room if that is expected to pay off, and lets the caller write. `length` is the
-    /// file's.
+    /// Writes zeroes after these bytes if that is expected to pay off. The caller may write while
+    /// it holds the guard. `length` is the file's.
     ///
-    /// One write costs two locks, and at most once for each [`MOST`] bytes of writes two host
-    /// calls.
+    /// A write costs two locks. One that goes beyond the zeroes of its stream also costs up to
+    /// three host calls: a seek, and writes of 64 KiB.
     pub fn write(&self, file: &File, bytes: &Range<u64>, length: u64) -> RwLockReadGuard<'_, ()> {
         let small = bytes.end - bytes.start <= SMALL;
         let wanted = small.then(|| self.lock().write(bytes)).flatten();
@@ -147,6 +147,7 @@ fn fill_hole(file: &File, bytes: Range<u64>) -> io::Result<()> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
     use std::os::unix::fs::FileExt;
 
     const BLOCK: u64 = 4096;
@@ -226,23 +227,28 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a driver does, it gets no more room than twice what it writes.
+        /// Whatever a driver does, the file gets blocks for at most twice what it writes, and at
+        /// most twice as many zeroes as it writes bytes. Earlier zeroes are where it writes next.
         #[test]
         fn room_is_bounded(
             writes in prop::collection::vec((0..8u64, 1..16u64, any::<bool>()), 1..300)
         ) {
             let (mut streams, mut places) = (Streams::default(), [0u64; 8]);
-            let (mut wrote, mut room) = (0, 0);
-            for (place, blocks, flush) in writes {
+            let (mut wrote, mut zeroes) = (0, 0);
+            let mut blocks = BTreeSet::new();
+            for (place, count, flush) in writes {
                 streams.flushes += u64::from(flush);
                 let at = &mut places[usize::try_from(place).unwrap()];
                 let start = (place << 40) + *at;
-                let bytes = start..start + blocks * BLOCK;
-                *at += blocks * BLOCK;
-                wrote += blocks * BLOCK;
-                room += streams.write(&bytes).map_or(0, |one| one.end - one.start);
+                let bytes = start..start + count * BLOCK;
+                *at += count * BLOCK;
+                wrote += count;
+                let ahead = streams.write(&bytes).unwrap_or(bytes.end..bytes.end);
+                zeroes += (ahead.end - ahead.start) / BLOCK;
+                blocks.extend((bytes.start..ahead.end).step_by(4096));
             }
-            prop_assert!(room <= wrote, "{room} for {wrote}");
+            prop_assert!(blocks.len() as u64 <= 2 * wrote, "{} for {wrote}", blocks.len());
+            prop_assert!(zeroes <= 2 * wrote, "{zeroes} for {wrote}");
         }
     }
 }

@@ -121,18 +121,17 @@ fn a_lone_read_waits_on_the_devices_thread_and_one_of_several_does_not() {
     assert_eq!(guest.used(0).len(), 2);
 }
 
+/// A disk whose thread waits for nothing.
+fn without(disk: Block) -> Block {
+    disk.with(Heuristics {
+        lone_reads: false,
+        ..Heuristics::default()
+    })
+}
+
 #[test]
 fn without_the_heuristic_a_lone_read_waits_elsewhere() {
-    waits_elsewhere(
-        Slow::new(|disk| {
-            disk.with(Heuristics {
-                lone_reads: false,
-                ..Heuristics::default()
-            })
-        }),
-        |_, _, _| {},
-        read,
-    );
+    waits_elsewhere(Slow::new(without), |_, _, _| {}, read);
 }
 
 /// A reset would wait for a large read.
@@ -172,16 +171,7 @@ fn a_flush_of_much_waits_elsewhere() {
 
 #[test]
 fn without_the_heuristic_a_lone_flush_waits_elsewhere() {
-    waits_elsewhere(
-        Slow::new(|disk| {
-            disk.with(Heuristics {
-                lone_reads: false,
-                ..Heuristics::default()
-            })
-        }),
-        |_, _, _| {},
-        flush,
-    );
+    waits_elsewhere(Slow::new(without), |_, _, _| {}, flush);
 }
 
 fn waits_elsewhere(

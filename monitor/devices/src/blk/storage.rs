@@ -178,10 +178,10 @@ pub struct Raw {
     direct: Option<File>,
     /// Every read uses the page cache.
     cached: AtomicBool,
-    /// Makes room for writes, if that pays off in this file.
+    /// `None`: the file system gains nothing from blocks that were allocated ahead.
     ahead: Option<Ahead>,
-    /// It makes none.
-    no_room: AtomicBool,
+    /// They are.
+    allocates: AtomicBool,
     flushes: Flushes,
     length: u64,
 }
@@ -227,7 +227,7 @@ impl Raw {
             direct: open_direct(&file),
             cached: AtomicBool::new(false),
             ahead: Ahead::of(&file).filter(|_| write),
-            no_room: AtomicBool::new(false),
+            allocates: AtomicBool::new(true),
             flushes: Flushes::default(),
             file,
             length,
@@ -246,8 +246,8 @@ impl Raw {
     }
 
     fn ahead(&self) -> Option<&Ahead> {
-        let off = self.no_room.load(Ordering::Relaxed);
-        self.ahead.as_ref().filter(|_| !off)
+        let on = self.allocates.load(Ordering::Relaxed);
+        self.ahead.as_ref().filter(|_| on)
     }
 
     /// Writes by this call; others may write at the same time.
@@ -323,7 +323,7 @@ impl Storage for Raw {
 
     fn set_heuristics(&self, used: Heuristics) {
         self.cached.store(!used.direct_reads, Ordering::Relaxed);
-        self.no_room.store(!used.allocate_ahead, Ordering::Relaxed);
+        self.allocates.store(used.allocate_ahead, Ordering::Relaxed);
     }
 
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {

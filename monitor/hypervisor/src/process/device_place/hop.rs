@@ -2,24 +2,24 @@
 //! A pinned thread follows a program that changes its vCPU.
 //!
 //! A guest's kernel may move a program to another vCPU at any time, and the program then waits for
-//! the device there. Each request now needs the start of an idle CPU, twice, until the next
-//! decision for a place. A move of the thread costs as much as one such request.
+//! the device there. Each request then needs the starts of two idle CPUs, until the next decision
+//! for a place. A move of the thread costs about as much as one such request.
 
-/// Interrupts of vCPUs on another CPU, one after the other, after which the thread moves there. The
-/// first is the least, and the last as many as a decision for a place needs.
+/// The thread moves after at least this many successive interrupts for vCPUs on another CPU.
 const AFTER: u32 = 2;
+/// The most. After as many interrupts there is a decision for a place.
 const AFTER_MOST: u32 = 32;
-/// A move pays off over this many times the interrupts before it.
+/// A move came too soon if fewer than this many times [`Hop::after`] interrupts precede it.
 const PAYS_OFF: u32 = 8;
 
 /// Counts where interrupts go.
 #[derive(Debug)]
 pub struct Hop {
-    /// Interrupts of other CPUs, one after the other.
+    /// Successive interrupts for vCPUs on another CPU.
     away: u32,
-    /// How many must be, before the thread moves.
+    /// The thread moves after this many of them.
     after: u32,
-    /// Interrupts since the last move.
+    /// Interrupts since the last move. The first move is not too soon.
     stayed: u32,
 }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// Most interrupts pay for at most one move in eight.
+        /// There is at most one move in twelve interrupts, after a few at first.
         #[test]
         fn moves_are_bounded(stays in prop::collection::vec(1..200u32, 1..200)) {
             let total: u32 = stays.iter().sum();

@@ -62,13 +62,13 @@ struct waker {
 	u16 at_once;
 	/* it is expected to sleep soon */
 	bool soon;
-	/* a task was woken beside it since it has last slept */
+	/* a task was woken beside it since its run time was last learned */
 	bool beside;
 };
 
 /*
- * Only the CPU on which a task runs changes its entry. Two tasks may have the same entry: each then
- * begins without a past again and again.
+ * Only the CPU on which a task runs changes its entry, or one that has just woken it.
+ * Two tasks may have the same entry: each then begins without a past again and again.
  */
 static struct waker wakers[WAKERS];
 

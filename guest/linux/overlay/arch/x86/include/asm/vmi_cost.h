@@ -171,9 +171,10 @@
 #define VMI_WAKER_RUN_NS 50000
 
 /*
- * A run of this time in ns is long. A task that has run for so long while another waited beside it
- * is not expected to sleep soon for a multiple of the time, at first and at most: a program often
- * begins with a long run. A task waits for at most a slice of the scheduler.
+ * A run of VMI_WAKER_LONG_NS is long. A task that has run for so long while another waited beside
+ * it is not expected to sleep soon for VMI_WAKER_PAUSE times as long, and for up to
+ * VMI_WAKER_PAUSE_MOST times if that happens again. Of a run, at most VMI_WAKER_LOSS_NS count: the
+ * scheduler's slice ends the wait.
  */
 #define VMI_WAKER_LONG_NS 1000000
 #define VMI_WAKER_LOSS_NS 4000000ULL
