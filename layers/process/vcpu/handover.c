@@ -149,7 +149,15 @@ void space_load(struct vcpu *v, u64 cr3, u64 context, u64 generation)
 	state_save(v, !(cr3 & CR3_FLAGS));
 	v->resume = RESUME_CALL;
 	v->s.proc = index;
+	/*
+	 * A kick from here on finds no thread to signal. The next owner looks for what is pending
+	 * after it has stored its name.
+	 */
+	if (!FAULT(OWNER_GONE_LATE))
+		WRITE_ONCE(v->s.owner, 0);
 	wake_thread(v, index, WAKE_RUN);
+	if (FAULT(OWNER_GONE_LATE))
+		WRITE_ONCE(v->s.owner, 0);
 	ph_on_stack(v->host_stack, vcpu_park, thread_of(v));
 }
 
@@ -169,7 +177,8 @@ bool space_release(struct vcpu *v, u64 cr3)
 		if (!p->loaded) {
 			p->s.state = PHV_PROC_FREE;
 			p->s.cr3 = 0;
-			drop = p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES;
+			drop = heuristic(PHV_FLAG_NO_EARLY_DROP) &&
+			       (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES);
 		}
 	}
 	lock_release(&shared->spaces);

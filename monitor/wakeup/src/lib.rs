@@ -76,7 +76,7 @@ pub struct Target<'a> {
     pub polling: &'a AtomicU32,
     /// Futex of a vCPU that waits: one more wakes it.
     pub wait_word: &'a AtomicU32,
-    /// The thread that is the vCPU.
+    /// The thread that is the vCPU. 0: the vCPU is between two threads.
     pub owner: &'a AtomicU64,
 }
 
@@ -87,7 +87,8 @@ pub enum Found {
     Waiting,
     /// It waited without a sleep, and looks once more before one.
     Looking,
-    /// This thread is the vCPU, or was a moment ago: signal it. A guest can write any number here.
+    /// This thread is the vCPU, or was a moment ago: signal it. 0: the thread that becomes the vCPU
+    /// next looks by itself. A guest can write any number here.
     Owner(u64),
 }
 
@@ -100,7 +101,7 @@ impl Target<'_> {
     /// Finds the vCPU after something was made pending.
     ///
     /// Pairs with `irq_wait()`, which stores `state` and then reads `pending`, and with `become()`,
-    /// which stores `owner` and then reads `pending`.
+    /// which stores `owner` and then reads `pending`. `space_load()` clears `owner` before that.
     pub fn find(&self) -> Found {
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::SeqCst) == self.halted {

@@ -389,25 +389,58 @@ fn a_vcpu_that_looks_is_told_by_both() {
     });
 }
 
-/// `become()` of `vcpu/handover.c`: the thread that takes the vCPU over sees what is pending, or
-/// gets the signal.
+/// When the thread that gives a vCPU away clears `owner`.
+#[derive(Clone, Copy, PartialEq)]
+enum Gone {
+    BeforeTheWake,
+    AfterIt,
+}
+
+/// `space_load()` and `become()` of `vcpu/handover.c`: the thread that takes the vCPU over sees
+/// what is pending, or gets the signal. It is found as long as it is the owner.
+fn hand_over(gone: Gone) {
+    let (v, wake) = (Vcpu::new(), Arc::new(AtomicU32::new(0)));
+    let first = thread::spawn({
+        let (v, wake) = (Arc::clone(&v), Arc::clone(&wake));
+        move || {
+            if gone == Gone::BeforeTheWake {
+                v.owner.store(0, Ordering::Relaxed);
+            }
+            wake.swap(1, Ordering::Release);
+            if gone == Gone::AfterIt {
+                v.owner.store(0, Ordering::Relaxed);
+            }
+        }
+    });
+    let next = thread::spawn({
+        let v = Arc::clone(&v);
+        move || {
+            while wake.swap(0, Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            v.owner.store(2, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            v.pending.load(Ordering::Relaxed) != 0
+        }
+    });
+    v.target().set_pending(1);
+    let found = v.target().find();
+    let seen = next.join().unwrap();
+    assert!(seen || found == Found::Owner(2), "{found:?}");
+    first.join().unwrap();
+    assert_eq!(v.target().find(), Found::Owner(2));
+}
+
 #[test]
 fn a_hand_over_loses_nothing() {
-    loom::model(|| {
-        let v = Vcpu::new();
-        let next = thread::spawn({
-            let v = Arc::clone(&v);
-            move || {
-                v.owner.store(2, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
-                v.pending.load(Ordering::Relaxed) != 0
-            }
-        });
-        v.target().set_pending(1);
-        let found = v.target().find();
-        let seen = next.join().unwrap();
-        assert!(seen || found == Found::Owner(2), "{found:?}");
-    });
+    loom::model(|| hand_over(Gone::BeforeTheWake));
+}
+
+/// The next owner would not be found.
+#[test]
+#[should_panic(expected = "Owner(0)")]
+fn a_name_that_is_cleared_after_the_wake_is_found() {
+    loom::model(|| hand_over(Gone::AfterIt));
 }
 
 /// `process_line_route()` of `calls/line.c`: a signal that comes while the line is being unmasked

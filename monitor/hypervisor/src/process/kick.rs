@@ -72,6 +72,8 @@ pub fn signal(core: &Core, vcpu: usize) -> Was {
             let _ = told.compare_exchange(0, sys::tsc(), Ordering::Relaxed, Ordering::Relaxed);
             return Was::Looking;
         }
+        // The next owner looks by itself.
+        Found::Owner(0) => return Was::Running,
         Found::Owner(owner) => owner,
     };
     let [t0, t1, t2, t3, p0, p1, p2, p3] = owner.to_le_bytes();
