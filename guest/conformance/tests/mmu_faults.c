@@ -223,28 +223,32 @@ TEST_OF(accessed_user, "memory.accessed.user", accessed, 1, 1, 0, MMU_INVALIDATE
 /*
  * The bit is cleared without a flush, as kernels do to find out which pages are in use. The page
  * stays in use, and the space is sometimes loaded again with the same generation. The bit must be
- * set again, or a page in use would look idle for ever.
+ * set again, or a page in use would look idle for ever. It is cleared twice: a layer may compare
+ * all of a space when it is loaded for the second time.
  */
 TEST(accessed_ages, "memory.accessed.ages", 1, 0, MMU_SET_CR3)
 {
-	u64 gpa = identity_page(), va = USER_DATA, value = 0, end = now() + 5 * NS_PER_S;
+	u64 gpa = identity_page(), va = USER_DATA, value = 0, end;
+	u32 times;
 
 	enter_space();
-	try_access(KERNEL_READ, va, &value);
-	space_set(&space, va, gpa | USER_RW, VMI_LEVEL_PT);
-	CHECK_EQ(bits(va, 1), 0);
-	while (!bits(va, 1) && now() < end) {
-		delay_ns(50 * NS_PER_MS);
-		space_load(NULL);
-		space_load(&space);
+	for (times = 0; times < 2; times++) {
 		try_access(KERNEL_READ, va, &value);
+		space_set(&space, va, gpa | USER_RW, VMI_LEVEL_PT);
+		CHECK_EQ(bits(va, 1), 0);
+		end = now() + 5 * NS_PER_S;
+		while (!bits(va, 1) && now() < end) {
+			delay_ns(50 * NS_PER_MS);
+			space_load(NULL);
+			space_load(&space);
+			try_access(KERNEL_READ, va, &value);
+		}
+		CHECK_EQ(bits(va, 1), PTE_A);
 	}
-	CHECK_EQ(bits(va, 1), PTE_A);
 	leave_space();
 	free_page(gpa);
 }
 
-/* A refused access sets no bit. */
 TEST(accessed_refused, "memory.accessed.refused", 1, 0, MMU_SET_PTE)
 {
 	u64 gpa = identity_page(), va = USER_DATA;

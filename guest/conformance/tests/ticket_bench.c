@@ -11,12 +11,12 @@
 #define SECTIONS	1600
 #define BENCH_DEADLINE	(3600 * NS_PER_S)
 /*
- * Work in a section, and after it, in stores: some 20 us each. So the work of each vCPU takes some
- * of the host's time slices. Else each would be done in the first one that it gets, with no other
- * vCPU about.
+ * Work in a section, and after it, in stores: some 100 us each. So 100 sections of a vCPU take
+ * several of the host's time slices, which are up to 4 ms. A vCPU whose work fits into one slice
+ * does all of it there, while no other one contends for the lock.
  */
-#define WORK_INSIDE	80000
-#define WORK_OUTSIDE	80000
+#define WORK_INSIDE	400000
+#define WORK_OUTSIDE	400000
 
 static union ticket_lock the_lock;
 static u64 value, scratch[MAX_VCPUS * 8];
