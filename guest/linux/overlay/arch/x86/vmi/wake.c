@@ -15,8 +15,8 @@
  * it. One that has run for long while a task waited beside it is not expected to sleep soon for a
  * multiple of that time, twice as large each time, so that little time is lost by such waits.
  *
- * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so, as far as the scheduler
- * found time for them here, and of those that were not.
+ * /sys/kernel/debug/vmi/wakes has the number of tasks that were woken so, and of those that were
+ * not although the scheduler found time for them here.
  */
 #include <linux/debugfs.h>
 #include <linux/moduleparam.h>
@@ -87,9 +87,15 @@ enum decision {
 
 static DEFINE_PER_CPU(u64 [DECISIONS], decisions);
 
-/* The last task that was woken on this CPU while it was idle. The task may be gone. */
-static DEFINE_PER_CPU(const struct task_struct *, first);
-static DEFINE_PER_CPU(pid_t, first_pid);
+/* The first task that an interrupt has woken on this CPU while it was idle. */
+struct first {
+	const struct task_struct *task;	/* may be gone */
+	pid_t pid;
+	/* how often the idle task had been left */
+	unsigned long left;
+};
+
+static DEFINE_PER_CPU(struct first, first);
 
 bool vmi_wakes_here __read_mostly;
 module_param_named(wake_here, vmi_wakes_here, bool, 0644);
@@ -176,15 +182,23 @@ static bool vcpu_sleeps(int cpu)
 	return idle_cpu(cpu) && state && READ_ONCE(state->state) == VMI_RUN_HALTED;
 }
 
+/* How often this idle CPU has begun to run a task. */
+static unsigned long idle_left(void)
+{
+	return current->nivcsw + current->nvcsw;
+}
+
 /*
  * An interrupt on this idle CPU wakes a second task. The first one runs before it, and is about to
- * sleep if it was expected to when it last woke another.
+ * sleep if it was expected to when it last woke another. If this CPU has run any task since it woke
+ * the first one, then another task waits here now.
  */
 static enum decision judge_first(void)
 {
-	struct waker *w = &wakers[this_cpu_read(first_pid) % WAKERS];
+	const struct first *f = this_cpu_ptr(&first);
+	struct waker *w = &wakers[f->pid % WAKERS];
 
-	if (READ_ONCE(w->task) != this_cpu_read(first) || !READ_ONCE(w->soon) ||
+	if (f->left != idle_left() || READ_ONCE(w->task) != f->task || !READ_ONCE(w->soon) ||
 	    READ_ONCE(w->pause))
 		return WAKE_CROWD;
 	WRITE_ONCE(w->beside, true);
@@ -213,10 +227,8 @@ bool vmi_wake_here(const struct task_struct *task, int prev, unsigned int runnin
 		return false;
 	decision = decide(cpu, prev, running, since);
 	this_cpu_inc(decisions[decision]);
-	if (decision == WAKE_IDLE) {
-		this_cpu_write(first, task);
-		this_cpu_write(first_pid, task->pid);
-	}
+	if (decision == WAKE_IDLE)
+		*this_cpu_ptr(&first) = (struct first){ task, task->pid, idle_left() };
 	return decision == WAKE_HERE || decision == WAKE_IDLE;
 }
 

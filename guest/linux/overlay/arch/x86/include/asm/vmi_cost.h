@@ -165,16 +165,18 @@
 /* Wakes */
 
 /*
- * A task that runs for at most this time in ns before it sleeps, on average, keeps a task that it
- * wakes waiting for less than the start of an idle vCPU takes, which is 30 microseconds and more.
+ * A task that runs for less than this time in ns before it sleeps, in the mean, is expected to
+ * sleep soon, and then as long as the mean is less than twice this time. A task that it wakes
+ * beside it waits for as long in the mean. The start of an idle vCPU takes 30 microseconds and
+ * more.
  */
 #define VMI_WAKER_RUN_NS 50000
 
 /*
  * A run of VMI_WAKER_LONG_NS is long. A task that has run for so long while another waited beside
  * it is not expected to sleep soon for VMI_WAKER_PAUSE times as long, and for up to
- * VMI_WAKER_PAUSE_MOST times if that happens again. Of a run, at most VMI_WAKER_LOSS_NS count: the
- * scheduler's slice ends the wait.
+ * VMI_WAKER_PAUSE_MOST times if that happens again. Of a run, at most VMI_WAKER_LOSS_NS count: a
+ * tick or two of the scheduler end the wait.
  */
 #define VMI_WAKER_LONG_NS 1000000
 #define VMI_WAKER_LOSS_NS 4000000ULL
