@@ -85,6 +85,16 @@ impl Interrupts {
             .take()
     }
 
+    /// Interrupts since the last decision.
+    fn counts(&self) -> hop::Counts {
+        let [all, waited, looked] =
+            [&self.raised, &self.waited, &self.looked].map(|count| count.load(Ordering::Relaxed));
+        hop::Counts {
+            all,
+            waited: waited + looked,
+        }
+    }
+
     /// Whether the vCPUs waited, once there were enough interrupts to decide. Resets the counts.
     fn decide(&self) -> Option<Waits> {
         let raised = self.raised.load(Ordering::Relaxed);
@@ -145,8 +155,6 @@ pub struct Place {
     /// Rounds since the last decision.
     rounds: u32,
     hop: Hop,
-    /// Interrupts since the last decision, as of the last round.
-    raised: u32,
 }
 
 impl Place {
@@ -163,7 +171,6 @@ impl Place {
             asked: None,
             rounds: 0,
             hop: Hop::new(),
-            raised: 0,
         }
     }
 
@@ -184,6 +191,7 @@ impl Place {
         let Some(waits) = self.decide(interrupts) else {
             return;
         };
+        self.hop.decided(interrupts.counts());
         let vcpu = kick::notifier(core, number);
         let cpu = core.cpus.of(vcpu);
         let apart =
@@ -217,16 +225,14 @@ impl Place {
 
     /// Follows a program of the guest to another vCPU.
     fn hop(&mut self, core: &Core, number: usize, interrupts: &Interrupts) {
-        let raised = interrupts.raised.load(Ordering::Relaxed);
-        let new = std::mem::replace(&mut self.raised, raised) != raised;
-        let (true, Cpus::Only(at)) = (new, self.now) else {
+        let Cpus::Only(at) = self.now else {
             return;
         };
         let vcpu = kick::notifier(core, number);
         let Some(cpu) = core.cpus.of(vcpu) else {
             return;
         };
-        if self.hop.interrupt(cpu != at) {
+        if self.hop.look(interrupts.counts(), cpu != at) {
             self.pin(Cpus::Only(cpu));
             (self.vcpu, self.cpu) = (vcpu, Some(cpu));
             interrupts.take_host_wait();

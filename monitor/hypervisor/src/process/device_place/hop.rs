@@ -12,9 +12,19 @@ const AFTER_MOST: u32 = 32;
 /// A move came too soon if fewer than this many times [`Hop::after`] interrupts precede it.
 const PAYS_OFF: u32 = 8;
 
+/// Interrupts since the last decision for a place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub all: u32,
+    /// Those whose vCPU waited.
+    pub waited: u32,
+}
+
 /// Counts where interrupts go.
 #[derive(Debug)]
 pub struct Hop {
+    /// The counts at the last look.
+    seen: Counts,
     /// Successive interrupts for vCPUs on another CPU.
     away: u32,
     /// The thread moves after this many of them.
@@ -27,18 +37,35 @@ impl Hop {
     /// Without a move so far.
     pub fn new() -> Self {
         Hop {
+            seen: Counts::default(),
             away: 0,
             after: AFTER,
             stayed: AFTER_MOST * PAYS_OFF,
         }
     }
 
-    /// Counts an interrupt; `away`: its vCPU is on another CPU than the thread. Returns whether the
-    /// thread is to move there.
+    /// Looks at the counts after a round of work; `away`: the vCPU that notified the device last is
+    /// on another CPU than the thread. Returns whether the thread is to move there. The interrupts
+    /// of one round count as one. Those of a vCPU that computed count as if it was on this CPU:
+    /// there, the thread would take time from it.
+    pub fn look(&mut self, counts: Counts, away: bool) -> bool {
+        let before = std::mem::replace(&mut self.seen, counts);
+        if counts.all == before.all {
+            return false;
+        }
+        self.interrupt(away && counts.waited != before.waited)
+    }
+
+    /// There was a decision for a place; `counts`: those after it.
+    pub fn decided(&mut self, counts: Counts) {
+        (self.seen, self.away) = (counts, 0);
+    }
+
+    /// Counts an interrupt.
     ///
     /// A program that changes its vCPU all the time makes moves rare: each one that came too soon
     /// doubles the number of interrupts for the next, and each other one halves it.
-    pub fn interrupt(&mut self, away: bool) -> bool {
+    fn interrupt(&mut self, away: bool) -> bool {
         self.stayed = self.stayed.saturating_add(1);
         self.away = if away { self.away + 1 } else { 0 };
         if self.away < self.after {
@@ -108,6 +135,39 @@ mod tests {
         let (before, moves_before) = run(stays[..100].iter().copied());
         assert!(moves - moves_before >= 18);
         assert!(wrong - before < 32 + 16 + 8 + 4 + 17 * 2);
+    }
+
+    fn counts(all: u32, waited: u32) -> Counts {
+        Counts { all, waited }
+    }
+
+    #[test]
+    fn a_round_without_an_interrupt_counts_none() {
+        let mut hop = Hop::new();
+        assert!(!hop.look(counts(1, 1), true));
+        assert!(!hop.look(counts(1, 1), true));
+        assert!(hop.look(counts(2, 2), true));
+    }
+
+    #[test]
+    fn a_vcpu_that_computes_is_not_followed() {
+        let mut hop = Hop::new();
+        for all in 1..100 {
+            assert!(!hop.look(counts(all, 0), true), "{all}");
+        }
+        assert!(!hop.look(counts(100, 1), true));
+        assert!(hop.look(counts(101, 2), true));
+    }
+
+    /// The counts are 0 after a decision: as many interrupts as before are new ones.
+    #[test]
+    fn a_decision_begins_again() {
+        let mut hop = Hop::new();
+        assert!(!hop.look(counts(32, 32), true));
+        hop.decided(counts(0, 0));
+        assert!(!hop.look(counts(0, 0), true));
+        assert!(!hop.look(counts(32, 32), true));
+        assert!(hop.look(counts(33, 33), true));
     }
 
     proptest! {
