@@ -6,6 +6,7 @@
 //! If the monitor is killed in the middle of a flush, a part of it is written, as in a power
 //! failure.
 
+use super::heuristics::Heuristics;
 use super::overlay::Overlay;
 use super::storage::{Flush, Stop, Storage};
 use crate::buffers::Buffers;
@@ -78,6 +79,10 @@ impl Storage for Cut {
         self.disk.flush()
     }
 
+    fn set_heuristics(&self, used: Heuristics) {
+        self.disk.set_heuristics(used);
+    }
+
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {
         let _order = self.with_others();
         self.held.zero(offset, length, free, stop)
@@ -86,5 +91,47 @@ impl Storage for Cut {
     /// The old bytes stay, which is allowed.
     fn discard(&self, _offset: u64, _length: u64) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ahead::Ahead;
+    use super::super::storage::Raw;
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    const BLOCK: u64 = 4096;
+
+    /// The file below gets what a flush brings, and the heuristics decide how.
+    #[test]
+    fn the_disk_below_uses_the_heuristics() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        for on in [true, false] {
+            let raw = Raw::open(file.path(), true).unwrap();
+            let raw = Arc::new(raw.with_ahead(Ahead::with(1 << 20)));
+            let disk: Arc<dyn Storage> = Arc::clone(&raw) as _;
+            let cut = Cut {
+                held: Overlay::new(Arc::clone(&disk)).unwrap(),
+                disk,
+                flush: Flush::Honoured,
+                order: RwLock::new(()),
+            };
+            cut.set_heuristics(Heuristics {
+                direct_reads: on,
+                allocate_ahead: on,
+                ..Heuristics::default()
+            });
+            assert_eq!(raw.reads_directly(), on);
+            file.as_file().set_len(0).unwrap();
+            file.as_file().set_len(1 << 20).unwrap();
+            for block in 0..10 {
+                cut.write_bytes(block * BLOCK, &[1; 4096]).unwrap();
+                cut.flush().unwrap();
+            }
+            let room = file.as_file().metadata().unwrap().blocks() * 512;
+            assert_eq!(room > 10 * BLOCK, on, "{room}");
+        }
     }
 }

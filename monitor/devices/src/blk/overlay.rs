@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Data that was written to a disk, kept apart from it.
 
+use super::heuristics::Heuristics;
 use super::storage::{Stop, Storage, write_zeroes};
 use crate::buffers::{Buffers, Part};
 use anyhow::Context;
@@ -180,6 +181,10 @@ impl Storage for Overlay {
         self.base.len()
     }
 
+    fn set_heuristics(&self, used: Heuristics) {
+        self.base.set_heuristics(used);
+    }
+
     fn read(&self, offset: u64, buffers: &Buffers, wait: bool) -> io::Result<()> {
         let end = offset + buffers.len();
         let mut at = offset;
@@ -265,6 +270,7 @@ impl Storage for Overlay {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // A failed setup fails the test.
 mod tests {
+    use super::super::storage::Raw;
     use super::super::test_storage::Fake;
     use super::*;
     use std::os::fd::AsRawFd;
@@ -275,6 +281,21 @@ mod tests {
         let file = &overlay.written;
         overlay.written = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         overlay
+    }
+
+    #[test]
+    fn the_disk_below_uses_the_heuristics() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let raw = Arc::new(Raw::open(file.path(), false).unwrap());
+        let overlay = Overlay::new(Arc::clone(&raw) as _).unwrap();
+        for on in [false, true] {
+            overlay.set_heuristics(Heuristics {
+                direct_reads: on,
+                ..Heuristics::default()
+            });
+            assert_eq!(raw.reads_directly(), on);
+        }
     }
 
     #[test]

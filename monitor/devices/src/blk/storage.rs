@@ -178,10 +178,9 @@ pub struct Raw {
     direct: Option<File>,
     /// Every read uses the page cache.
     cached: AtomicBool,
-    /// `None`: the file system gains nothing from blocks that were allocated ahead.
+    /// `None`: the file gains nothing from blocks that were allocated ahead, or has no room for
+    /// them.
     ahead: Option<Ahead>,
-    /// They are.
-    allocates: AtomicBool,
     flushes: Flushes,
     length: u64,
 }
@@ -227,7 +226,6 @@ impl Raw {
             direct: open_direct(&file),
             cached: AtomicBool::new(false),
             ahead: Ahead::of(&file).filter(|_| write),
-            allocates: AtomicBool::new(true),
             flushes: Flushes::default(),
             file,
             length,
@@ -245,12 +243,7 @@ impl Raw {
         Ok(self)
     }
 
-    fn ahead(&self) -> Option<&Ahead> {
-        let on = self.allocates.load(Ordering::Relaxed);
-        self.ahead.as_ref().filter(|_| on)
-    }
-
-    /// Writes by this call; others may write at the same time.
+    /// Writes data by this call; others may write at the same time.
     fn write_by(
         &self,
         offset: u64,
@@ -258,10 +251,23 @@ impl Raw {
         write: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
         let bytes = offset..offset.saturating_add(length);
-        let _order = self
-            .ahead()
-            .map(|ahead| ahead.write(&self.file, &bytes, self.length));
-        write(&self.file)
+        match &self.ahead {
+            Some(ahead) => ahead.write(&self.file, &bytes, self.length, || write(&self.file)),
+            None => write(&self.file),
+        }
+    }
+
+    /// Allocates ahead in this way, whatever the file system is.
+    #[cfg(test)]
+    pub(super) fn with_ahead(mut self, ahead: Ahead) -> Self {
+        self.ahead = Some(ahead);
+        self
+    }
+
+    /// Whether large reads may bypass the page cache.
+    #[cfg(test)]
+    pub(super) fn reads_directly(&self) -> bool {
+        !self.cached.load(Ordering::Relaxed)
     }
 }
 
@@ -315,15 +321,18 @@ impl Storage for Raw {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if let Some(ahead) = self.ahead() {
+        if let Some(ahead) = &self.ahead {
             ahead.flush();
         }
         self.flushes.flush(|| self.file.sync_data())
     }
 
+    /// Blocks that are not allocated ahead never will be again: meanwhile, no one notes writes.
     fn set_heuristics(&self, used: Heuristics) {
         self.cached.store(!used.direct_reads, Ordering::Relaxed);
-        self.allocates.store(used.allocate_ahead, Ordering::Relaxed);
+        if let Some(ahead) = self.ahead.as_ref().filter(|_| !used.allocate_ahead) {
+            ahead.stop();
+        }
     }
 
     fn zero(&self, offset: u64, length: u64, free: bool, stop: Stop<'_>) -> io::Result<()> {
