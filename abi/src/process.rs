@@ -146,6 +146,26 @@ pub const PHV_FLAG_ASK: u64 = 0x2;
 pub const PHV_FLAG_NO_COSTS: u64 = 0x4;
 /// No halt polling.
 pub const PHV_FLAG_NO_POLLS: u64 = 0x8;
+/// A fault maps a single page.
+pub const PHV_FLAG_NO_AROUND: u64 = 0x10;
+/// Mmu.fill of many entries leaves short runs of clean pages to faults.
+pub const PHV_FLAG_NO_SHORT_RUNS: u64 = 0x20;
+/// The text of a new space does not decide which process it gets.
+pub const PHV_FLAG_NO_TEXT_MATCH: u64 = 0x40;
+/// The layer wants another process only when none is free.
+pub const PHV_FLAG_NO_SPARES: u64 = 0x80;
+/// A process that gets a new space drops what it has mapped, unless the kernel expects that the new space has it too.
+pub const PHV_FLAG_NO_KEEPING: u64 = 0x100;
+/// A process unmaps what its new space has other pages for, and maps none of these.
+pub const PHV_FLAG_NO_REPLACING: u64 = 0x200;
+/// A large space that is released stays mapped until its process gets another one.
+pub const PHV_FLAG_NO_EARLY_DROP: u64 = 0x400;
+/// Idle processes keep their memory.
+pub const PHV_FLAG_NO_TRIM: u64 = 0x800;
+/// A waiter for a lock sleeps at once.
+pub const PHV_FLAG_NO_SPINS: u64 = 0x1000;
+/// Accessed bits that the guest clears are not set again until a flush.
+pub const PHV_FLAG_NO_AGING: u64 = 0x2000;
 
 // Bits of phv_vcpu.pending
 /// Irr may have a vector.

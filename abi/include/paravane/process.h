@@ -88,6 +88,16 @@
 #define PHV_FLAG_ASK 0x2 /* processes may not send signals: a sender of a kick asks the monitor (kick_wanted) */
 #define PHV_FLAG_NO_COSTS 0x4 /* core.costs returns zeros */
 #define PHV_FLAG_NO_POLLS 0x8 /* no halt polling */
+#define PHV_FLAG_NO_AROUND 0x10 /* a fault maps a single page */
+#define PHV_FLAG_NO_SHORT_RUNS 0x20 /* mmu.fill of many entries leaves short runs of clean pages to faults */
+#define PHV_FLAG_NO_TEXT_MATCH 0x40 /* the text of a new space does not decide which process it gets */
+#define PHV_FLAG_NO_SPARES 0x80 /* the layer wants another process only when none is free */
+#define PHV_FLAG_NO_KEEPING 0x100 /* a process that gets a new space drops what it has mapped, unless the kernel expects that the new space has it too */
+#define PHV_FLAG_NO_REPLACING 0x200 /* a process unmaps what its new space has other pages for, and maps none of these */
+#define PHV_FLAG_NO_EARLY_DROP 0x400 /* a large space that is released stays mapped until its process gets another one */
+#define PHV_FLAG_NO_TRIM 0x800 /* idle processes keep their memory */
+#define PHV_FLAG_NO_SPINS 0x1000 /* a waiter for a lock sleeps at once */
+#define PHV_FLAG_NO_AGING 0x2000 /* accessed bits that the guest clears are not set again until a flush */
 
 /* Bits of phv_vcpu.pending */
 #define PHV_PENDING_IRQ 0x1 /* irr may have a vector */
@@ -570,7 +580,7 @@ struct phv_vcpu {
 	__u32 irq_flag; /* virtual interrupt flag, 0 or 1 */
 	__u32 state; /* PHV_VCPU_* */
 	__u32 wait_word; /* futex of a halted vCPU: counting it up wakes the vCPU */
-	__u64 owner; /* pid << 32 | tid of the owner */
+	__u64 owner; /* pid << 32 | tid of the owner; 0: none, in a hand-over */
 	__u64 deadline_ns; /* next alarm, by the clock; all ones: none */
 	__u64 irr[4]; /* requested interrupt vectors */
 	__u32 kick; /* pending bit of lock.kick */

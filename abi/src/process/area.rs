@@ -585,7 +585,7 @@ pub struct Vcpu {
     pub state: Choice<VcpuState>,
     /// Futex of a halted vCPU: counting it up wakes the vCPU.
     pub wait_word: AtomicU32,
-    /// Pid << 32 | tid of the owner.
+    /// Pid << 32 | tid of the owner; 0: none, in a hand-over.
     pub owner: AtomicU64,
     /// Next alarm, by the clock; all ones: none.
     pub deadline_ns: AtomicU64,

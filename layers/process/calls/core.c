@@ -187,7 +187,7 @@ int process_core_costs(struct vmi_costs *costs, u32 size)
 
 	if (!size || size > VMI_COSTS_MAX)
 		return -VMI_EINVAL;
-	if (!(shared->s.flags & PHV_FLAG_NO_COSTS))
+	if (heuristic(PHV_FLAG_NO_COSTS))
 		costs_known(&known);
 	__builtin_memcpy(costs, &known, both);
 	__builtin_memset((u8 *)costs + both, 0, size - both);

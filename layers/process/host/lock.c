@@ -5,6 +5,9 @@
 #include "state/cpu.h"
 #include "state/state.h"
 
+/* A waiter tries as often as this before it sleeps. */
+#define SPINS 200
+
 bool lock_try(struct lock *lock)
 {
 	u32 old = 0;
@@ -19,9 +22,9 @@ bool lock_try(struct lock *lock)
  */
 void lock_take(struct lock *lock)
 {
-	u32 spins;
+	u32 spins, most = heuristic(PHV_FLAG_NO_SPINS) ? SPINS : 1;
 
-	for (spins = 0; spins < 200; spins++) {
+	for (spins = 0; spins < most; spins++) {
 		if (lock_try(lock))
 			return;
 		cpu_relax();

@@ -20,8 +20,9 @@
 #include "mm/walk.h"
 #include "state/state.h"
 
+/* The pages around a fault that it may map. */
 #define WINDOW 16
-/* For pages that are not written to, which are most often program text. */
+/* Those that are not written to, which are most often program text. */
 #define WINDOW_FILE 128
 /* Further mappings that one fault may make. */
 #define AROUND 2
@@ -99,10 +100,16 @@ bool tlb_map_run(u64 va, u64 size, u64 word)
 	return false;
 }
 
+/* The bytes around an address that a fault may map, a power of 2. */
+static u64 window(u64 pages)
+{
+	return (heuristic(PHV_FLAG_NO_AROUND) ? pages : 1) * PAGE_SIZE;
+}
+
 static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 {
 	u64 start = va & LARGE_MASK, gpa = w->gpa & LARGE_MASK, flags = shadow_flags(w);
-	u64 near = va & ~(WINDOW * PAGE_SIZE - 1);
+	u64 near = va & ~(window(WINDOW) - 1);
 	u64 *large = shadow_word(va, LARGE_SIZE, true);
 
 	if (!large || shadow_tables_full())
@@ -112,13 +119,13 @@ static void fill_large(struct vcpu *v, u64 va, const struct walk *w)
 	 * Where RAM has no huge pages, the host faults in the remainder by itself, without a
 	 * signal.
 	 */
-	host3(madvise, near, WINDOW * PAGE_SIZE,
+	host3(madvise, near, window(WINDOW),
 	      flags & SHADOW_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	large = shadow_word(va, LARGE_SIZE, true);
 	if (!(*large & SHADOW_LARGE))
 		shadow_count_large(va, 1);
 	*large = gpa | flags | SHADOW_LARGE;
-	v->s.fills += WINDOW;
+	v->s.fills += window(WINDOW) / PAGE_SIZE;
 }
 
 /*
@@ -188,7 +195,7 @@ static u64 fill_small(struct vcpu *v, u64 va, const struct walk *w, u64 start, u
 
 static u64 fill_window(struct vcpu *v, u64 va, const struct walk *w)
 {
-	u64 size = (w->pte & PTE_D ? WINDOW : WINDOW_FILE) * PAGE_SIZE, start = va & ~(size - 1);
+	u64 size = window(w->pte & PTE_D ? WINDOW : WINDOW_FILE), start = va & ~(size - 1);
 
 	return fill_small(v, va, w, start, start + size, 1);
 }
@@ -216,15 +223,14 @@ static bool fill_near(struct vcpu *v, u64 va)
  */
 static void fill_around(struct vcpu *v, u64 va)
 {
-	u64 start = va & ~(WINDOW * PAGE_SIZE - 1), distance;
+	u64 size = window(WINDOW), start = va & ~(size - 1), distance;
 	u32 more = 0;
 
 	va &= PAGE_MASK;
-	for (distance = PAGE_SIZE; distance < WINDOW * PAGE_SIZE && more < AROUND;
-	     distance += PAGE_SIZE) {
-		if (va + distance < start + WINDOW * PAGE_SIZE)
+	for (distance = PAGE_SIZE; distance < size && more < AROUND; distance += PAGE_SIZE) {
+		if (va + distance < start + size)
 			more += fill_near(v, va + distance);
-		if (va - distance - start < WINDOW * PAGE_SIZE && more < AROUND)
+		if (va - distance - start < size && more < AROUND)
 			more += fill_near(v, va - distance);
 	}
 }
@@ -392,8 +398,8 @@ static bool fill_wanted(struct vcpu *v, u64 va, struct walk *w, u64 *next)
  */
 static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 {
+	u32 short_ones = 0, short_most = heuristic(PHV_FLAG_NO_SHORT_RUNS) ? SHORT_MOST : 0;
 	u64 start = va, behind;
-	u32 short_ones = 0;
 	struct walk w;
 
 	while (va < end) {
@@ -408,7 +414,7 @@ static void fill_pieces(struct vcpu *v, u64 va, u64 end)
 		}
 		shadow_maps_room();
 		behind = fill_small(v, va, &w, start, end,
-				    short_ones < SHORT_MOST || (w.pte & PTE_D) ? 1 : SHORT);
+				    short_ones < short_most || (w.pte & PTE_D) ? 1 : SHORT);
 		short_ones += behind - va < SHORT * PAGE_SIZE;
 		va = behind;
 	}

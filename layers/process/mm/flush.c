@@ -297,7 +297,8 @@ void tlb_flush_root(u64 root)
 /* Flushes user addresses for a space that this process did not have. */
 static void flush_for_new_space(struct vcpu *v)
 {
-	flush_range(v->cr3, PHV_USER_START, user_end(), REPLACED_RUNS);
+	flush_range(v->cr3, PHV_USER_START, user_end(),
+		    heuristic(PHV_FLAG_NO_REPLACING) ? REPLACED_RUNS : 0);
 	self.proc->aged = rdtsc_rough();
 	v->s.resyncs++;
 }
@@ -395,7 +396,7 @@ void tlb_take_over(struct vcpu *v)
 	p->needs_resync = 0;
 	/* Host tables that became empty are counted until everything is dropped. */
 	if (p->user_mappings > KEEP_MAPPINGS || p->user_tables > KEEP_TABLES ||
-	    !(expected ? any_kept_at_first() : common(v))) {
+	    !(expected ? any_kept_at_first() : heuristic(PHV_FLAG_NO_KEEPING) && common(v))) {
 		tlb_drop_user();
 		return;
 	}
@@ -421,7 +422,8 @@ void tlb_age(struct vcpu *v, u64 now)
 	struct proc *p = self.proc;
 
 	/* The counter of another host CPU may have been ahead of this one. */
-	if ((s64)(now - READ_ONCE(p->aged)) < (s64)shared->s.clock.tsc_hz)
+	if ((s64)(now - READ_ONCE(p->aged)) < (s64)shared->s.clock.tsc_hz ||
+	    !heuristic(PHV_FLAG_NO_AGING))
 		return;
 	lock_take(&p->lock);
 	if ((s64)(now - p->aged) >= (s64)shared->s.clock.tsc_hz)

@@ -245,6 +245,12 @@ extern u64 ph_any_pending;
 
 #define shared ((struct shared *)PHV_SHARED)
 
+/* Whether a heuristic is on. off: the PHV_FLAG_NO_* that turns it off. */
+static inline bool heuristic(u32 off)
+{
+	return !(READ_ONCE(shared->s.flags) & off);
+}
+
 static inline struct vcpu *vcpu_at(u32 number)
 {
 	return to_pointer(PHV_SHARED + PHV_SHARED_VCPUS + number * PHV_VCPU_STRIDE);

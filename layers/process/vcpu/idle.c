@@ -21,6 +21,8 @@ u64 idle_trim(struct vcpu *v)
 	u32 i, count = READ_ONCE(shared->s.proc_count), more = TRIM_AT_ONCE;
 	bool go;
 
+	if (!heuristic(PHV_FLAG_NO_TRIM))
+		return U64_MAX;
 	for (i = 0; i < count && i < PHV_MAX_PROCS; i++) {
 		struct proc *p = proc_at(i);
 		u64 ago = now - READ_ONCE(p->left);

@@ -165,7 +165,7 @@ bool poll_begin(struct vcpu *v)
 {
 	enum awaited what;
 
-	if (shared->s.flags & PHV_FLAG_NO_POLLS)
+	if (!heuristic(PHV_FLAG_NO_POLLS))
 		return false;
 	what = awaited(v, 0);
 	if (what == AWAITED_NOTHING)

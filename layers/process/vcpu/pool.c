@@ -80,7 +80,7 @@ static enum use use_of(const struct proc *p, u64 cr3, u64 exec_hint, u32 *looks)
 		return USE_HINT;
 	if (!p->text_va)
 		return USE_EMPTY;
-	if (exec_hint || !*looks)
+	if (exec_hint || !*looks || !heuristic(PHV_FLAG_NO_TEXT_MATCH))
 		return USE_NONE;
 	--*looks;
 	if (!has_some_of(p, cr3))
@@ -95,6 +95,7 @@ static enum use use_of(const struct proc *p, u64 cr3, u64 exec_hint, u32 *looks)
  */
 static s64 claim(u64 cr3, u64 exec_hint)
 {
+	u32 least = heuristic(PHV_FLAG_NO_SPARES) ? FREE_LEAST : 1;
 	u32 i, count = READ_ONCE(shared->s.proc_count), available = 0, looks = LOOKS;
 	u64 oldest = U64_MAX, oldest_free = U64_MAX;
 	s64 best = -1, best_free = -1;
@@ -122,9 +123,9 @@ static s64 claim(u64 cr3, u64 exec_hint)
 			best = i;
 		}
 	}
-	if (available < FREE_LEAST && shared->s.proc_wanted < count + 4 &&
+	if (available < least && shared->s.proc_wanted < count + least &&
 	    count < shared->s.proc_limit) {
-		shared->s.proc_wanted = count + 4;
+		shared->s.proc_wanted = count + least;
 		doorbell_ring();
 	}
 	return best_free >= 0 ? best_free : best;

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod control;
+pub mod heuristic;
 mod hold;
 pub mod initramfs;
 pub mod layout;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The properties of a machine and its command, as the options of `run` and `create` give them.
 
+use crate::heuristic::Heuristic;
 use crate::restart::Restart;
 use clap::ValueEnum;
 use paravane_hypervisor::Layer;
-use paravane_hypervisor::process::Heuristics;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -132,52 +132,6 @@ impl Spec {
     pub fn uses(&self, heuristic: Heuristic) -> bool {
         !self.without.contains(&heuristic)
     }
-
-    /// The heuristics of a machine of processes.
-    pub fn heuristics(&self) -> Heuristics {
-        Heuristics {
-            device_place: self.uses(Heuristic::DevicePlace),
-            large_pages: self.uses(Heuristic::LargePages),
-            costs: self.uses(Heuristic::Costs),
-            halt_polls: self.uses(Heuristic::HaltPolls),
-            cpu_turns: self.uses(Heuristic::CpuTurns),
-            disk_cpus: self.uses(Heuristic::DiskCpus),
-        }
-    }
-}
-
-/// A guess of the monitor at what is faster, see `docs/tuning.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Heuristic {
-    /// The thread of a device moves to the CPU of the vCPU that waits for it
-    DevicePlace,
-    /// The thread of a disk waits itself for a read or a flush that is the only request
-    LoneReads,
-    /// Large reads of a disk bypass the page cache of the host if it has not got the data
-    DirectReads,
-    /// The host starts to write a disk's first small write after a flush at once
-    EarlyWrites,
-    /// The host allocates blocks of a disk image ahead of small writes that follow each other
-    AllocateAhead,
-    /// The user network acknowledges the guest's data a moment later, with an answer
-    AckDelay,
-    /// The card reports sent frames a moment later, several at once
-    TxDelay,
-    /// A card of a virtual bus looks for what comes next before it sleeps
-    CardLooks,
-    /// On KVM, a vCPU that notifies a card of a virtual bus rarely does the card's work itself
-    KickerWork,
-    /// The host uses large pages for the guest's memory
-    LargePages,
-    /// The guest's kernel hears what faults, flushes and traps take
-    Costs,
-    /// A vCPU that halts looks for an interrupt of another one before it sleeps
-    HaltPolls,
-    /// vCPUs take turns where there are more busy ones than CPUs
-    CpuTurns,
-    /// A vCPU that waits for a disk tries other CPUs of the host, and stays on the fastest one
-    DiskCpus,
 }
 
 /// What runs a machine.

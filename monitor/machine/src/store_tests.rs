@@ -2,8 +2,9 @@
 //! Machines in a folder of their own.
 
 use super::*;
+use crate::heuristic::Heuristic;
 use crate::restart::Restart;
-use crate::spec::{CardAttributes, Heuristic, Init, Net, RomLayer, Word};
+use crate::spec::{CardAttributes, Init, Net, RomLayer, Word};
 
 fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();

@@ -2,9 +2,12 @@
 //! Arguments of `conformance`, and types that it shares: hypervisors, isolation, layers.
 
 use super::{Cli, mebibytes};
+use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum};
 use paravane_hypervisor::Layer;
+use paravane_hypervisor::process::LayerHeuristics;
+use paravane_machine::heuristic::Heuristic;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -40,6 +43,10 @@ pub struct Conformance {
     /// Allow debuggers to trace the processes of --hypervisor process
     #[arg(long)]
     pub debuggable: bool,
+
+    /// Turn a heuristic of the layer off (--hypervisor process; may be repeated)
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub without: Vec<Heuristic>,
 
     /// Start with a wrong clock and correct it in large steps (--hypervisor process)
     #[cfg(feature = "test-hooks")]
@@ -140,14 +147,27 @@ impl Conformance {
                 )
             }
             HypervisorKind::Qemu | HypervisorKind::Kvm
-                if self.spaces.is_some() || self.debuggable =>
+                if self.spaces.is_some() || self.debuggable || !self.without.is_empty() =>
             {
                 error(
                     ErrorKind::ArgumentConflict,
-                    "--spaces and --debuggable are for --hypervisor process",
+                    "--spaces, --debuggable and --without are for --hypervisor process",
                 )
             }
-            _ => Ok(()),
+            _ => match self.without.iter().find(|one| one.of_layer().is_none()) {
+                Some(other) => {
+                    let name = other.to_possible_value();
+                    let name = name.as_ref().map_or("", PossibleValue::get_name);
+                    let message = format!("--without {name}: the layer has no such heuristic");
+                    error(ErrorKind::ValueValidation, &message)
+                }
+                None => Ok(()),
+            },
         }
+    }
+
+    /// The heuristics of the layer.
+    pub fn heuristics(&self) -> LayerHeuristics {
+        Heuristic::layer(&self.without)
     }
 }

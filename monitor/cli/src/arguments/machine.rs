@@ -4,8 +4,9 @@
 use super::{Isolation, mebibytes};
 use clap::Args;
 use paravane_images::oci::Pull;
+use paravane_machine::heuristic::Heuristic;
 use paravane_machine::restart::Restart;
-use paravane_machine::spec::{Heuristic, Hypervisor, Init, RomLayer};
+use paravane_machine::spec::{Hypervisor, Init, RomLayer};
 use paravane_vbus_client::bus::Name;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -257,7 +258,7 @@ pub struct MachineOptions {
     pub layer: Option<RomLayer>,
 
     /// Turn off a performance heuristic, to measure its effect or to rule it out as a cause. All
-    /// are on by default. They change the speed of a machine and nothing else; docs/tuning.md
+    /// are on by default. They change the speed of a machine and its use of memory; docs/tuning.md
     /// describes them (may be repeated)
     #[arg(long, value_enum, value_name = "HEURISTIC")]
     pub without: Vec<Heuristic>,

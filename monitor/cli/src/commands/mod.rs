@@ -120,6 +120,7 @@ fn hypervisor(args: &Conformance) -> anyhow::Result<Box<dyn Hypervisor>> {
         HypervisorKind::Process => Ok(Box::new(Process {
             spaces: args.spaces,
             debuggable: args.debuggable,
+            heuristics: args.heuristics(),
         })),
     }
 }

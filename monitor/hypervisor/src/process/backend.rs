@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The process hypervisor as a back end.
 
+use super::layer_heuristics::LayerHeuristics;
 use super::vm::{Config, Heuristics, Vm};
 use crate::conversation::Conversation;
 use crate::{Hypervisor, Machine, Running};
@@ -16,6 +17,8 @@ pub struct Process {
     pub spaces: Option<u32>,
     /// Debuggers may attach to the processes.
     pub debuggable: bool,
+    /// The heuristics of the layer.
+    pub heuristics: LayerHeuristics,
 }
 
 impl Hypervisor for Process {
@@ -25,7 +28,11 @@ impl Hypervisor for Process {
 
     fn start(&self, machine: &Machine<'_>, limit: &Limit<'_>) -> anyhow::Result<Box<dyn Running>> {
         machine.guest.elf()?;
-        let Process { spaces, debuggable } = *self;
+        let Process {
+            spaces,
+            debuggable,
+            heuristics,
+        } = *self;
         let (guest, command_line) = (Arc::clone(machine.guest), machine.command_line.clone());
         let devices = machine.devices;
         let (vcpus, memory) = (machine.cpus, u64::from(machine.memory_mib) << 20);
@@ -46,6 +53,7 @@ impl Hypervisor for Process {
                 spaces,
                 debuggable,
                 heuristics: Heuristics {
+                    layer: heuristics,
                     // Tests ask about vCPUs that are on other CPUs, and must stay there.
                     cpu_turns: false,
                     disk_cpus: false,

@@ -76,8 +76,7 @@ pub fn fill_flags(
     let flag = |set: bool, bit: u64| if set { bit } else { 0 };
     let flags = flag(config.debuggable, ph::PHV_FLAG_DEBUGGABLE)
         | flag(signal_scope == SignalScope::Monitor, ph::PHV_FLAG_ASK)
-        | flag(!config.heuristics.costs, ph::PHV_FLAG_NO_COSTS)
-        | flag(!config.heuristics.halt_polls, ph::PHV_FLAG_NO_POLLS);
+        | config.heuristics.layer.flags();
     shared
         .header()
         .flags

@@ -12,6 +12,7 @@ use super::host_clocks::Sample;
 use super::integrity::Integrity;
 use super::kernel::Kernel;
 use super::layer::Layer;
+use super::layer_heuristics::LayerHeuristics;
 use super::limits;
 use super::memory_accounts::Accounts;
 use super::observer::Observer;
@@ -91,10 +92,8 @@ pub struct Heuristics {
     pub device_place: bool,
     /// The host may use large pages for all guest memory.
     pub large_pages: bool,
-    /// The layer reports the cost of faults, flushes and traps to the kernel (`core.costs`).
-    pub costs: bool,
-    /// A vCPU that halts may look for interrupts of others before it sleeps.
-    pub halt_polls: bool,
+    /// Those of the layer.
+    pub layer: LayerHeuristics,
     /// vCPUs take turns where there are more busy ones than CPUs.
     pub cpu_turns: bool,
     /// A vCPU that waits for a disk may try other CPUs, if `device_place` is on.
@@ -106,8 +105,7 @@ impl Default for Heuristics {
         Heuristics {
             device_place: true,
             large_pages: true,
-            costs: true,
-            halt_polls: true,
+            layer: LayerHeuristics::default(),
             cpu_turns: true,
             disk_cpus: true,
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attributes of a machine's cards on a virtual bus: those of vbusd's devices, with their bounds.
 
-use crate::spec::{CardAttributes, Heuristic, Spec};
+use crate::heuristic::Heuristic;
+use crate::spec::{CardAttributes, Spec};
 use crate::vm::Observer;
 use anyhow::bail;
 use paravane_bridge::Bridge;

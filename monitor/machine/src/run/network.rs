@@ -3,7 +3,8 @@
 
 use super::descriptors::{self, Shares};
 use super::{bus, card};
-use crate::spec::{Heuristic, Net, Reach, Spec};
+use crate::heuristic::Heuristic;
+use crate::spec::{Net, Reach, Spec};
 use crate::store::Machine;
 use anyhow::{Context, bail};
 use paravane_agent_protocol::Network;

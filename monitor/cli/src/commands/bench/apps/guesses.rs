@@ -37,9 +37,9 @@ macro_rules! guess {
     };
 }
 
-/// In the order of docs/tuning.md. Guesses of the layer have no switches, except for halt polls.
+/// In the order of docs/tuning.md.
 /// `kicker-work` is not here: it matters only on KVM, on which no machine is measured.
-static GUESSES: [Guess; 31] = [
+static GUESSES: [Guess; 41] = [
     guess!("costs", "--without", "costs"),
     guess!("cpuid", "--append", "vmi.cpuid=0"),
     guess!("sites", "--append", "vmi.sites=0"),
@@ -57,7 +57,17 @@ static GUESSES: [Guess; 31] = [
     guess!("wake-here", "--append", "vmi.wake_here=0"),
     guess!("rcu-expedite", "--append", "vmi.rcu_expedite=0"),
     guess!("pv-locks", "--append", "vmi.pv_locks=0"),
+    guess!("fault-around", "--without", "fault-around"),
+    guess!("short-runs", "--without", "short-runs"),
+    guess!("text-match", "--without", "text-match"),
+    guess!("spare-processes", "--without", "spare-processes"),
+    guess!("kept-mappings", "--without", "kept-mappings"),
+    guess!("replaced-pages", "--without", "replaced-pages"),
+    guess!("early-drop", "--without", "early-drop"),
+    guess!("idle-trim", "--without", "idle-trim"),
+    guess!("page-aging", "--without", "page-aging"),
     guess!("halt-polls", "--without", "halt-polls"),
+    guess!("lock-spins", "--without", "lock-spins"),
     guess!("cpu-turns", "--without", "cpu-turns"),
     guess!("large-pages", "--without", "large-pages"),
     guess!("device-place", "--without", "device-place"),
